@@ -13,6 +13,13 @@ from tests.processes import ServerProcess, running
 TOKENS = {"admin": ["admin"], "produce": ["produce"], "screen": ["consume"]}
 
 
+PAGES = {
+    "/#/": "due in the next", "/#/messages": "Find by id", "/#/messages?state=failed": "Find by id", "/#/topics": "Backlog",
+    "/#/topics/public/default/seen": "Entries 0 to", "/#/policies": "in force", "/#/schedule": "Destination",
+}  # fmt: skip
+"""Every page, with words that it shows when it is complete."""
+
+
 class Dashboard:
     """A server, a client that may do everything, and the page."""
 
@@ -46,6 +53,26 @@ class Dashboard:
         # Whoever is not let in is asked for a token.
         self.tab.find("nav a" if role else "#token")
 
+    def text(self) -> str:
+        """What the page says, its bar apart."""
+        return str(self.tab.run("return document.querySelector('main').innerText"))
+
+    def browse(self, **said: str) -> None:
+        """Search with the form of the messages page."""
+        for name, value in said.items():
+            if name in ("state", "door"):
+                self.tab.choose(f"#{name}", value)
+            else:
+                self.tab.fill(f"#{name}", value)
+        self.tab.click("form.filters button", "Search")
+
+    def look_up(self, id_: str) -> None:
+        """Open a message by its id."""
+        self.tab.click("nav a", "Messages")
+        self.tab.fill("#id", id_)
+        self.tab.click("form.search button", "Open")
+        self.tab.find("ol.life")
+
 
 @pytest.fixture(scope="session")
 def tab() -> Iterator[Browser]:
@@ -73,6 +100,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
 def dashboard(tab: Browser, server: ServerProcess) -> Iterator[Dashboard]:
     tab.look(1280, 900)
     shown = Dashboard(server, tab)
+    shown.client.post("/v1/topics/public/default/seen/messages", json={"payload": "seen"})
     tab.log()
     yield shown
     shown.client.close()

@@ -80,10 +80,8 @@ def take(tab: Browser, url: str, id_: str) -> None:
         time.sleep(3)
         tab.picture(IMAGES / f"dashboard-{name}.png", whole=False)
     tab.look(1180, 760)
-    tab.go(f"{url}/#/messages")
-    tab.fill("#text", id_)
-    tab.click("form.search button", "Search")
-    tab.find("dialog")
+    tab.go(f"{url}/#/messages/{id_}")
+    tab.find("ol.life")
     tab.picture(IMAGES / "dashboard-message.png", whole=False)
 
 

@@ -13,6 +13,7 @@ from tarry.doors.pulsar.broker import Broker
 from tarry.doors.pulsar.stored_schemas import StoredSchemas
 from tarry.engine.engine import Engine
 from tests.unit.engine_kit import Bench
+from tests.unit.listener_kit import AppTransport
 
 NAMESPACES = "/admin/v2/namespaces"
 PERSISTENT = "/admin/v2/persistent"
@@ -51,7 +52,7 @@ class Admin:
         sent = dict(headers or {})
         if self.token is not None:
             sent["authorization"] = f"Bearer {self.token}"
-        transport = httpx.ASGITransport(app=self.app)
+        transport = AppTransport(self.app)
         async with httpx.AsyncClient(transport=transport, base_url="http://localhost:8080") as client:
             answer = asyncio.create_task(client.request(method, path, json=body, params=query, headers=sent))
             while not answer.done():

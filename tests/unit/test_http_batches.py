@@ -140,7 +140,7 @@ async def test_a_client_that_reads_nothing_before_it_has_sent_everything_is_serv
 async def test_a_client_that_never_takes_its_answers_is_given_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tarry.doors.http.deadlines.TICK_S", 0.02)
+    monkeypatch.setattr("tarry.serve.transport.listener.SWEEP_MS", 20)
     door = HttpSettings(body_timeout_ms=100, max_answer_bytes=100_000)
     async with serving(tmp_path / "data", door=door) as served:
         line = b'{"destination":"t","delay_ms":3600000}\n'
@@ -170,7 +170,7 @@ async def begun_and_ended(served: Serving) -> bool:
 async def test_a_client_that_stops_in_the_middle_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tarry.doors.http.deadlines.TICK_S", 0.02)
+    monkeypatch.setattr("tarry.serve.transport.listener.SWEEP_MS", 20)
     async with serving(tmp_path / "data", door=HttpSettings(body_timeout_ms=100)) as served:
         async with raw_batch(served) as (reader, writer):
             assert b"HTTP/1.1 408" in await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 10)

@@ -1,15 +1,10 @@
-import asyncio
-from typing import Any
-
 import msgspec
 import pytest
 
-from tarry.core.errors import Invalid, TarryError, TooLarge
+from tarry.core.errors import Invalid, TarryError
 from tarry.core.message import Message
-from tarry.doors.http.asgi import Disconnected
-from tarry.doors.http.bodies import decode, message_of, read_body, read_query, text_or_bytes
-from tarry.doors.http.deadlines import Deadlines
-from tarry.doors.http.problems import HttpRefusal, problem_of
+from tarry.doors.http.bodies import decode, message_of, read_query, text_or_bytes
+from tarry.doors.http.problems import problem_of
 from tarry.doors.http.shapes import BatchDefaults, BatchLine, ListQuery, PolicyQuery, ScheduleRequest
 
 DECODER = msgspec.json.Decoder(ScheduleRequest)
@@ -103,12 +98,8 @@ def test_what_a_line_does_not_say_is_a_default() -> None:
     assert message_of(BatchLine(group="g"), defaults).delay_ms is None
 
 
-def query(text: bytes) -> dict[str, Any]:
-    return {"query_string": text}
-
-
 def test_queries_are_read() -> None:
-    read = read_query(query(b"owner=a%20b&limit=5&due_from_ms=7&state=finalised&key=null"), ListQuery)
+    read = read_query(b"owner=a%20b&limit=5&due_from_ms=7&state=finalised&key=null", ListQuery)
     assert (read.owner, read.limit, read.due_from_ms, read.state, read.key) == (
         "a b",
         5,
@@ -116,8 +107,8 @@ def test_queries_are_read() -> None:
         "finalised",
         "null",
     )
-    assert read_query(query(b""), ListQuery) == ListQuery()
-    assert read_query(query(b"effective=true"), PolicyQuery).effective
+    assert read_query(b"", ListQuery) == ListQuery()
+    assert read_query(b"effective=true", PolicyQuery).effective
 
 
 @pytest.mark.parametrize(
@@ -132,89 +123,8 @@ def test_queries_are_read() -> None:
 )  # fmt: skip
 def test_bad_queries_are_refused_by_name(text: bytes, field: str) -> None:
     with pytest.raises(Invalid) as refused:
-        read_query(query(text), ListQuery)
+        read_query(text, ListQuery)
     assert refused.value.field == field
-
-
-class Client:
-    """The client's side of a request: pieces of a body, then silence or an end."""
-
-    def __init__(
-        self, *pieces: bytes, ends: bool = True, headers: list[tuple[bytes, bytes]] | None = None
-    ) -> None:
-        self.scope = {"headers": headers or []}
-        self._events: list[dict[str, Any]] = [
-            {"type": "http.request", "body": piece, "more_body": True} for piece in pieces
-        ]
-        if ends:
-            self._events[-1]["more_body"] = False
-        self.asked = 0
-
-    async def receive(self) -> dict[str, Any]:
-        self.asked += 1
-        if not self._events:
-            await asyncio.Event().wait()
-        return self._events.pop(0)
-
-    def leave(self) -> None:
-        self._events.append({"type": "http.disconnect"})
-
-    async def read(self, limit: int = 10, deadlines: Deadlines | None = None) -> bytes:
-        return await read_body(self.scope, self.receive, limit, deadlines or Deadlines(30_000))
-
-
-async def test_a_body_is_read_whole_and_in_pieces() -> None:
-    assert await Client(b"0123456789").read() == b"0123456789"
-    assert await Client(b"01234", b"5678", b"9").read() == b"0123456789"
-    assert await Client(b"", b"").read() == b""
-
-
-async def test_a_body_over_the_limit_is_read_to_its_end_and_refused() -> None:
-    for client in (Client(b"0123456789x"), Client(b"01234", b"56789", b"x", b"y", b"z")):
-        with pytest.raises(TooLarge) as refused:
-            await client.read()
-        assert refused.value.limit == 10
-
-
-async def test_a_body_far_over_the_limit_is_cut_short() -> None:
-    endless = Client(*[bytes(1 << 20)] * 100)
-    with pytest.raises(HttpRefusal) as refused:
-        await endless.read()
-    assert refused.value.status == 413
-    assert (b"connection", b"close") in refused.value.headers
-    assert endless.asked == 65
-    announced = Client(b"0", b"1", headers=[(b"content-length", b"1000000000")])
-    with pytest.raises(HttpRefusal):
-        await announced.read()
-    assert announced.asked == 1
-
-
-async def test_a_client_that_leaves_in_the_middle_is_nobody_to_answer() -> None:
-    client = Client(b'{"a":', ends=False)
-    client.leave()
-    with pytest.raises(Disconnected):
-        await client.read()
-
-
-async def test_a_body_that_does_not_come_in_time_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tarry.doors.http.deadlines.TICK_S", 0.01)
-    with pytest.raises(HttpRefusal) as refused:
-        await Client(b'{"a":', ends=False).read(deadlines=Deadlines(20))
-    assert refused.value.status == 408
-    # The task goes on as if it had never been interrupted.
-    task = asyncio.current_task()
-    assert task is not None
-    assert task.cancelling() == 0
-    await asyncio.sleep(0)
-
-
-async def test_a_cancelled_task_is_not_taken_for_a_slow_client() -> None:
-    deadlines = Deadlines(30_000)
-    task = asyncio.create_task(Client(b"{", ends=False).read(deadlines=deadlines))
-    await asyncio.sleep(0)
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
 
 
 def test_payloads_are_shown_as_text_where_they_are_text() -> None:

@@ -13,7 +13,6 @@ import time
 from collections.abc import AsyncIterator, Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -24,17 +23,21 @@ from tarry.grpc import connection as http2_connection
 from tarry.grpc import stream as http2_stream
 from tarry.grpc.frames import END_HEADERS, END_STREAM, ErrorCode, frame
 from tarry.grpc.hpack import written
+from tarry.http import connection as http_connection
+from tarry.http.connection import BODY_SILENCE_MS
+from tarry.http.request import MAX_HELD_BYTES, Request
+from tarry.http.response import Response, Sender, Streamed
 from tarry.serve.composition import pulsar
 from tarry.serve.composition.pulsar import CONNECT_WITHIN_S
-from tarry.serve.transport import accepting, connection_budget, connections
+from tarry.serve.transport import accepting, connection_budget
+from tarry.serve.transport import listener as http_listener
 from tarry.serve.transport.accepting import HANDSHAKE_S, TLS_FAREWELL_S
 from tarry.serve.transport.connection_budget import ARRIVING, UNREAD_MS
-from tarry.serve.transport.connections import BODY_SILENCE_MS
 from tarry.serve.transport.grpc_server import MAX_STREAMS
 from tarry.serve.transport.listener import Listener, ListenError
 from tests.unit.http2_kit import CALL
 from tests.unit.limits_kit import BUSY_S, GRPC, HTTP, LISTENERS, PULSAR, Stream, closed, strangers
-from tests.unit.listener_kit import connect, echo, listening
+from tests.unit.listener_kit import Serves, connect, echo, echoed, listening
 from tests.waiting import until
 
 GREETING = frames.PREFACE + frames.settings()
@@ -44,12 +47,12 @@ EITHER = pytest.mark.parametrize("tls", [False, True], ids=["plain", "tls"])
 @pytest.fixture(autouse=True)
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
     """Waits of seconds in place of those of minutes."""
-    for module in (connections, pulsar):
+    for module in (http_listener, pulsar):
         monkeypatch.setattr(module, "SWEEP_MS", 50)
     monkeypatch.setattr("tarry.serve.transport.grpc_server.SWEEP_MS", 50)
     monkeypatch.setattr(accepting, "HANDSHAKE_S", 0.5)
     monkeypatch.setattr(pulsar, "CONNECT_WITHIN_S", 0.5)
-    monkeypatch.setattr(connections, "BODY_SILENCE_MS", 500)
+    monkeypatch.setattr(http_connection, "BODY_SILENCE_MS", 500)
     monkeypatch.setattr(connection_budget, "UNREAD_MS", 500)
     monkeypatch.setattr(connection_budget, "UNREAD_GRACE_MS", 100)
     for module in (http2_connection, http2_stream):
@@ -140,7 +143,7 @@ async def test_the_head_of_a_request_is_bounded(tmp_path: Path, tls: bool) -> No
     async with strangers(tmp_path, tls=tls) as door, asyncio.timeout(BUSY_S):
         for name in HTTP:
             reader, writer = await door.connect(name)
-            writer.write(b"GET / HTTP/1.1\r\nx: " + b"x" * (connections.MAX_HEAD_BYTES + 1))
+            writer.write(b"GET / HTTP/1.1\r\nx: " + b"x" * (http_connection.MAX_HEAD_BYTES + 1))
             assert (await reader.readuntil(b"\r\n")).startswith(b"HTTP/1.1 431"), name
         stream = await door.connect(GRPC)
         large = http2_connection.MAX_BLOCK_BYTES
@@ -199,24 +202,31 @@ async def test_a_body_that_dribbles_is_cut_off() -> None:
 
 
 async def test_requests_before_the_first_answer_are_bounded() -> None:
-    """Each takes some kilobytes for the few bytes that it is sent as."""
+    """They wait as bytes, and beyond a bound the client cannot send any."""
     held = asyncio.Event()
 
-    async def thinks(scope: Any, receive: Any, send: Any) -> None:
+    async def thinks(request: Request) -> Response:
         await held.wait()
-        await echo(scope, receive, send)
+        return echoed(request)
 
-    async with listening(thinks) as port, asyncio.timeout(BUSY_S):
-        few = await connect(port)
-        few[1].write(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n" * connections.MAX_PIPELINED)
-        many = await connect(port)
-        many[1].write(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n" * (connections.MAX_PIPELINED + 2))
-        await closed(many)
-        held.set()
-        for _ in range(connections.MAX_PIPELINED):
-            assert (await few[0].readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200")
-        for _, writer in (few, many):
-            writer.close()
+    ask, asked = b"GET / HTTP/1.1\r\nhost: x\r\n\r\n", 600_000
+    listener = Listener(Http(port=0))
+    port = int(listener.bind().rpartition(":")[2])
+    await listener.start(Serves(thinks))
+    try:
+        async with asyncio.timeout(BUSY_S):
+            stream = await connect(port)
+            stream[1].write(ask * asked)
+            (client,) = await until(lambda: [one for one in listener._part.open if one._paused])
+            await asyncio.sleep(0.1)
+            assert len(client._rest) <= MAX_HELD_BYTES + (256 << 10)
+            assert stream[1].transport.get_write_buffer_size() > 1 << 20
+            held.set()
+            for _ in range(1_000):
+                assert (await stream[0].readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200")
+            stream[1].transport.abort()
+    finally:
+        await listener.stop()
 
 
 @EITHER
@@ -293,11 +303,13 @@ async def test_an_answer_that_nobody_lets_in_ends_its_stream(tmp_path: Path) -> 
 async def test_who_does_not_read_makes_room_first(monkeypatch: pytest.MonkeyPatch) -> None:
     """Even where it has a request under way, and others are only idle."""
 
-    async def large(scope: Any, receive: Any, send: Any) -> None:
-        await send({"type": "http.response.start", "status": 200, "headers": []})
-        for _ in range(64 if scope["path"] == "/large" else 0):
-            await send({"type": "http.response.body", "body": bytes(1 << 20), "more_body": True})
-        await send({"type": "http.response.body", "body": b"done"})
+    def large(request: Request) -> Streamed:
+        async def run(sender: Sender) -> None:
+            for _ in range(64 if request.path == b"/large" else 0):
+                await sender.write(bytes(1 << 20))
+            await sender.write(b"done")
+
+        return Streamed(200, (), run)
 
     async def ask(stream: Stream) -> None:
         stream[1].write(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n")
@@ -307,7 +319,7 @@ async def test_who_does_not_read_makes_room_first(monkeypatch: pytest.MonkeyPatc
     # The sweep is not to be what ends it.
     monkeypatch.setattr(connection_budget, "UNREAD_MS", 600_000)
     port = int(listener.bind().rpartition(":")[2])
-    await listener.start(large)
+    await listener.start(Serves(large))
     try:
         async with asyncio.timeout(BUSY_S):
             slow, idle = await connect(port), await connect(port)
@@ -519,14 +531,14 @@ def test_the_page_tells_the_numbers_that_are_served() -> None:
         (UNREAD_MS // 1000, " s without a byte of progress"),
         (CONNECT_WITHIN_S, " s |"),
         (Http().idle_timeout_ms // 1000, " s |"),
-        (connections.MAX_HEAD_BYTES // 1024, " KiB, and one read"),
+        (http_connection.MAX_HEAD_BYTES // 1024, " KiB, and one read"),
         (http2_connection.MAX_BLOCK_BYTES // 1024, " KiB, and one frame"),
         (FIRST_FRAME_BYTES // 1024, " KiB |"),
-        (connections.MAX_PIPELINED, " |"),
+        (MAX_HELD_BYTES // 1024, " KiB, and one read"),
         (ARRIVING, " on their way in"),
     ):
         assert f"{number:.0f}{unit}" in text, f"{number:.0f}{unit}"
     assert f"{calm.MAX_STRAIN:,} frames" in text
     assert f"{calm.MAX_STRAIN // calm.REFUSED_STRAIN} a second" in text
     assert f"{MAX_STREAMS:,} |" in text
-    assert http2_stream.PACE_BYTES == connections.BODY_PACE_BYTES == 1024
+    assert http2_stream.PACE_BYTES == http_connection.BODY_PACE_BYTES == 1024

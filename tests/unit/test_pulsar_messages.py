@@ -6,6 +6,7 @@ import httpx
 import pytest
 
 from tarry.doors.pulsar.ids import ledger_of
+from tests.unit.listener_kit import AppTransport
 from tests.unit.pulsar_admin_kit import ORDERS, Admin
 
 
@@ -88,7 +89,7 @@ async def test_a_partitioned_topic_is_asked_by_partition(admin: Admin) -> None:
 
 async def test_a_topic_is_made_with_a_body_of_null(admin: Admin) -> None:
     """Go's tests send it where they mean none."""
-    transport = httpx.ASGITransport(app=admin.app)
+    transport = AppTransport(admin.app)
     async with httpx.AsyncClient(transport=transport, base_url="http://localhost:8080") as client:
         asked = asyncio.create_task(client.put(ORDERS.replace("orders", "bills"), content=b"null"))
         while not asked.done():

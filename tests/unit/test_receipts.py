@@ -9,8 +9,9 @@ from typing import NamedTuple
 import httpx
 import pytest
 
-from tarry.core.rights import RIGHTS
 from tarry.ledger.record import Kind
+from tarry.serve.composition.rights import RIGHTS
+from tests.unit.listener_kit import AppTransport
 from tests.unit.pulsar_admin_kit import DEFAULT, ORDERS, Admin
 
 PAGE = Path(__file__).parents[2] / "docs" / "receipts.md"
@@ -82,7 +83,7 @@ async def test_the_administration_says_yes_once_it_is_on_disk(method: str, path:
     bench.publish("orders", b"a", b"b")
     bench.wait(5000)
     ledger = bench.ledger
-    transport = httpx.ASGITransport(app=admin.app)
+    transport = AppTransport(admin.app)
     async with httpx.AsyncClient(transport=transport, base_url="http://localhost:8080") as client:
         asked = asyncio.create_task(client.request(method, path, json=body))
         # Nothing is synced meanwhile.

@@ -15,26 +15,24 @@ import grpc
 import pytest
 from dapr.proto.runtime.v1 import metadata_pb2, pubsub_pb2
 
-from tarry.core.access import Access
 from tarry.core.rights import (
     DAPR_GRPC,
     DAPR_HTTP,
-    HTTP,
     MATRIX,
     PASSED_ON,
     PULSAR,
     PULSAR_ADMIN,
-    table,
+    right_of,
 )
 from tarry.doors.dapr.grpc_api import SERVICE
 from tarry.doors.dapr.http_api import OPEN_PATHS
-from tarry.doors.http.app import Methods, build_app
-from tarry.doors.http.settings import HttpSettings
+from tarry.doors.http.operations import HTTP, OPERATIONS
 from tarry.doors.matrix.app import MatrixApp
 from tarry.doors.matrix.parts import Parts
 from tarry.doors.pulsar import wire_pb2 as wire
 from tarry.doors.pulsar.admin.app import MODULES
 from tarry.doors.pulsar.frames import Frames, frame, with_checksum
+from tarry.serve.composition.rights import table
 from tests.processes import ROOT
 from tests.serving import serving
 from tests.unit.dapr_kit import dapr
@@ -59,14 +57,8 @@ Type = wire.BaseCommand
 # Every operation has a row, and every row an operation
 
 
-async def test_native_routes_and_rows_are_the_same(tmp_path: Path) -> None:
-    async with serving(tmp_path / "data") as served:
-        app = build_app(served.engine, Access.open(), HttpSettings())
-    routed = set()
-    for route in app.routes:
-        assert isinstance(route.endpoint, Methods)
-        routed |= {f"{method} {route.path}" for method in route.endpoint.allowed if method != "HEAD"}
-    assert routed == set(HTTP)
+def test_native_operations_have_one_row_each() -> None:
+    assert len(HTTP) == len(OPERATIONS)
 
 
 def test_administration_routes_and_rows_are_the_same() -> None:
@@ -125,16 +117,21 @@ async def test_matrix_routes_and_rows_are_the_same(tmp_path: Path, monkeypatch: 
     assert routed == set(MATRIX) - {PASSED_ON}
 
 
-def test_an_operation_without_a_row_cannot_be_served() -> None:
-    async def endpoint(_request: Any) -> Any: ...
-
-    with pytest.raises(LookupError, match=r"POST /v1/everything has no row in core/rights\.py"):
-        Methods("/v1/everything", {"POST": endpoint})
+async def test_an_operation_without_a_row_cannot_be_served(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = [row for row in OPERATIONS if row.name != "me"]
+    monkeypatch.setattr("tarry.doors.http.app.OPERATIONS", rows)
+    async with serving(tmp_path / "data") as served:
+        statuses = [(await served.client.get(path)).status_code for path in ("/v1/me", "/v1/topics")]
+    assert statuses == [404, 200]
+    with pytest.raises(LookupError, match=r"POST /everything has no row"):
+        right_of(PULSAR_ADMIN, "POST /everything")
 
 
 def test_the_page_is_the_table() -> None:
     page = (ROOT / "docs" / "rights.md").read_text("utf-8")
-    # To bring it up to date: python -m tarry.core.rights > docs/rights.md
+    # To bring it up to date: python -m tarry.serve.composition.rights > docs/rights.md
     assert page == table()
 
 

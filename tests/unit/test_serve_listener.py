@@ -1,4 +1,5 @@
 import asyncio
+import contextlib
 import socket
 import ssl
 from pathlib import Path
@@ -7,11 +8,15 @@ from typing import Any
 import pytest
 
 from tarry.config.settings import Http
-from tarry.serve.transport import connections
+from tarry.http import connection
+from tarry.http.application import Endpoint
+from tarry.http.connection import HttpConnection
+from tarry.http.request import Request
+from tarry.http.response import Response, Sender, Streamed
 from tarry.serve.transport import listener as module
 from tarry.serve.transport.listener import Listener, ListenError
 from tests.certificates import certificate
-from tests.unit.listener_kit import Quick, answer_of, connect, echo, listening, request
+from tests.unit.listener_kit import Held, Serves, answer_of, connect, echoed, listening, request
 
 
 async def ask(stream: tuple[asyncio.StreamReader, asyncio.StreamWriter], body: bytes = b"hello") -> bytes:
@@ -33,12 +38,12 @@ async def test_it_answers_and_keeps_the_connection() -> None:
 async def test_a_head_is_not_held_back_for_a_body_that_comes_later() -> None:
     release = asyncio.Event()
 
-    async def slow(scope: Any, receive: Any, send: Any) -> None:
-        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"4")]})
+    async def run(sender: Sender) -> None:
+        await sender.write(b"")
         await release.wait()
-        await send({"type": "http.response.body", "body": b"late"})
+        await sender.write(b"late")
 
-    async with listening(slow) as port:
+    async with listening(Serves(lambda _: Streamed(200, [(b"content-length", b"4")], run))) as port:
         reader, writer = await connect(port)
         writer.write(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n")
         assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200")
@@ -47,20 +52,24 @@ async def test_a_head_is_not_held_back_for_a_body_that_comes_later() -> None:
         writer.close()
 
 
-async def test_a_whole_request_needs_no_task() -> None:
-    app = Quick(refuse=b"no")
+@pytest.mark.parametrize("pieces", [1, 7])
+async def test_a_request_that_is_answered_later_needs_no_task(pieces: int) -> None:
+    app = Held()
+    whole = request(b"hello")
     async with listening(app) as port:
         reader, writer = await connect(port)
-        for body in (b"one", b"no, two", b"three"):
-            writer.write(request(body))
-            await answer_of(reader, body)
+        for _ in range(2):
+            size = -(-len(whole) // pieces)
+            for at in range(0, len(whole), size):
+                writer.write(whole[at : at + size])
+                await asyncio.sleep(0.01 if pieces > 1 else 0)
+            await answer_of(reader, b"hello")
         writer.close()
-    assert app.ways == ["quick", "task", "quick"]
+    assert app.tasks == [None, None]
 
 
-async def test_a_request_in_pieces_has_a_task() -> None:
-    app = Quick()
-    async with listening(app) as port:
+async def test_a_client_that_waits_for_a_word_gets_it() -> None:
+    async with listening(Held()) as port:
         reader, writer = await connect(port)
         whole = request(b"hello", b"expect: 100-continue")
         writer.write(whole[:-5])
@@ -71,27 +80,64 @@ async def test_a_request_in_pieces_has_a_task() -> None:
         assert await reader.readuntil(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
         await answer_of(reader, b"hello")
         writer.close()
-    assert app.ways == ["task", "task"]
+
+
+async def test_a_client_that_waits_for_a_word_and_is_refused_is_closed() -> None:
+    """Whether it sends the body all the same is not known: nothing behind it could be understood."""
+
+    class Refuses(Serves):
+        def open(self, request: Request) -> Endpoint:
+            raise RuntimeError("nobody is let in")
+
+    app = Refuses(echoed)
+    async with listening(app) as port:
+        reader, writer = await connect(port)
+        writer.write(request(b"hello", b"expect: 100-continue")[:-5])
+        head = await reader.readuntil(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 500")
+        assert b"connection: close" in head
+        assert await reader.read() == b""
+        writer.close()
+    assert [str(error) for error in app.errors] == ["nobody is let in"]
 
 
 async def test_requests_that_come_together_are_answered_in_order() -> None:
-    app = Quick()
-    app.held = True
+    app = Held(held=True)
     async with listening(app) as port:
         reader, writer = await connect(port)
         writer.write(request(b"one") + request(b"two") + request(b"three"))
-        while not app.replies:  # noqa: ASYNC110 - the listener's turn, not an event of ours
-            await asyncio.sleep(0.001)
-        assert app.ways == ["quick"]
-        app.replies.pop()()
         for body in (b"one", b"two", b"three"):
+            await app.until(1)
+            await asyncio.sleep(0.01)
+            assert [one.body for one in app.requests][-1] == body
+            app.release()
             await answer_of(reader, body)
         writer.close()
-    assert app.ways == ["quick", "task", "task"]
+    assert len(app.requests) == 3
 
 
-async def test_a_quick_answer_ends_the_connection_when_it_was_asked_to() -> None:
-    async with listening(Quick()) as port:
+async def test_requests_that_come_together_leave_turns_to_others() -> None:
+    """Each connection begins one in a turn of the loop."""
+    turns, served = 0, []
+
+    def serve(request: Request) -> Response:
+        served.append(turns)
+        return echoed(request)
+
+    async with listening(Serves(serve)) as port:
+        reader, writer = await connect(port)
+        writer.write(request(b"x") * 100)
+        while len(served) < 100:
+            await asyncio.sleep(0)
+            turns += 1
+        for _ in range(100):
+            await answer_of(reader, b"x")
+        writer.close()
+    assert len(set(served)) == 100
+
+
+async def test_an_answer_ends_the_connection_when_it_was_asked_to() -> None:
+    async with listening(Held()) as port:
         reader, writer = await connect(port)
         writer.write(request(b"bye", b"connection: close"))
         assert b"connection: close\r\n" in await answer_of(reader, b"bye")
@@ -99,85 +145,89 @@ async def test_a_quick_answer_ends_the_connection_when_it_was_asked_to() -> None
         writer.close()
 
 
-async def test_a_quick_answer_to_nobody_goes_nowhere() -> None:
-    app = Quick()
-    app.held = True
+async def test_an_answer_to_nobody_goes_nowhere() -> None:
+    app = Held(held=True)
     async with listening(app) as port:
         _, writer = await connect(port)
         writer.write(request(b"x"))
-        while not app.replies:  # noqa: ASYNC110
-            await asyncio.sleep(0.001)
+        await app.until(1)
         writer.transport.abort()
         stream = await connect(port)
         stream[1].write(request(b"y"))
-        while len(app.replies) < 2:  # noqa: ASYNC110
-            await asyncio.sleep(0.001)
-        for reply in app.replies:
-            reply()
+        await app.until(2)
+        assert [one.gone for one in app.requests] == [True, False]
+        app.release()
         await answer_of(stream[0], b"y")
         stream[1].close()
 
 
-async def test_stop_waits_for_a_quick_answer() -> None:
-    app = Quick()
-    app.held = True
+async def test_stop_waits_for_an_answer() -> None:
+    app = Held(held=True)
     listener = Listener(Http(port=0))
     port = int(listener.bind().rpartition(":")[2])
     await listener.start(app)
     reader, writer = await connect(port)
     writer.write(request(b"last"))
-    while not app.replies:  # noqa: ASYNC110
-        await asyncio.sleep(0.001)
+    await app.until(1)
     stopping = asyncio.create_task(listener.stop())
     await asyncio.sleep(0.05)
     assert not stopping.done()
-    app.replies.pop()()
-    await answer_of(reader, b"last")
+    app.release()
+    assert b"connection: close\r\n" in await answer_of(reader, b"last")
     assert await reader.read() == b""
     await stopping
     writer.close()
 
 
-class Sink(asyncio.Transport):
-    """Keeps what is written to it."""
+async def test_stop_ends_what_takes_too_long() -> None:
+    ended = []
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.writes: list[bytes] = []
-        self.closed = ""
+    async def forever(_: Request) -> Response:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.append("task")
+        raise AssertionError
 
-    def write(self, data: Any) -> None:
-        self.writes.append(bytes(data))
-
-    def is_closing(self) -> bool:
-        return bool(self.closed)
-
-    def close(self) -> None:
-        self.closed = "closed"
-
-    def abort(self) -> None:
-        self.closed = "aborted"
-
-
-async def test_an_answer_is_one_write() -> None:
-    sink = Sink()
-    transport = connections.WholeAnswers(sink, asyncio.get_running_loop())
-    transport.write(b"HTTP/1.1 200 OK\r\n\r\n")
-    transport.write(b"body")
-    transport.write(b"more")
-    assert sink.writes == [b"HTTP/1.1 200 OK\r\n\r\nbody", b"more"]
-    await asyncio.sleep(0)
-    assert len(sink.writes) == 2
+    listener = Listener(Http(port=0, drain_ms=50))
+    port = int(listener.bind().rpartition(":")[2])
+    await listener.start(Serves(forever))
+    reader, writer = await connect(port)
+    writer.write(request(b"x"))
+    await asyncio.sleep(0.05)
+    await listener.stop()
+    with contextlib.suppress(OSError):
+        assert await reader.read() == b""
+    assert ended == ["task"]
+    writer.close()
 
 
-async def test_a_head_goes_before_the_end_and_not_after_an_abort() -> None:
-    for end, writes in (("close", [b"HTTP/1.1 204\r\n\r\n"]), ("abort", [])):
-        sink = Sink()
-        transport = connections.WholeAnswers(sink, asyncio.get_running_loop())
-        transport.write(b"HTTP/1.1 204\r\n\r\n")
-        getattr(transport, end)()
-        await asyncio.sleep(0)
-        assert (sink.writes, sink.closed) == (writes, "closed" if end == "close" else "aborted")
+async def test_an_answer_is_one_write(monkeypatch: pytest.MonkeyPatch) -> None:
+    writes: list[bytes] = []
+    made = HttpConnection.connection_made
+
+    class Counting:
+        def __init__(self, transport: Any) -> None:
+            self._transport = transport
+
+        def write(self, data: bytes) -> None:
+            writes.append(data)
+            self._transport.write(data)
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._transport, name)
+
+    def counted(self: HttpConnection, transport: Any) -> None:
+        made(self, Counting(transport))  # type: ignore[arg-type]
+
+    monkeypatch.setattr(HttpConnection, "connection_made", counted)
+    async with listening(Held()) as port:
+        reader, writer = await connect(port)
+        writer.write(request(b"hello"))
+        await answer_of(reader, b"hello")
+        writer.close()
+    assert len(writes) == 1
+    assert writes[0].endswith(b"\r\n\r\nhello")
 
 
 async def test_at_the_bound_the_longest_idle_connection_makes_room() -> None:
@@ -196,11 +246,11 @@ async def test_at_the_bound_the_longest_idle_connection_makes_room() -> None:
 async def test_when_all_are_busy_a_new_one_is_refused() -> None:
     release = asyncio.Event()
 
-    async def slow(scope: Any, receive: Any, send: Any) -> None:
+    async def slow(request: Request) -> Response:
         await release.wait()
-        await echo(scope, receive, send)
+        return echoed(request)
 
-    async with listening(slow, max_connections=2) as port:
+    async with listening(Serves(slow), max_connections=2) as port:
         busy = [await connect(port) for _ in range(2)]
         asking = [asyncio.create_task(ask(stream)) for stream in busy]
         await asyncio.sleep(0.05)
@@ -213,7 +263,7 @@ async def test_when_all_are_busy_a_new_one_is_refused() -> None:
 
 
 async def test_a_silent_connection_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connections, "SWEEP_MS", 20)
+    monkeypatch.setattr(module, "SWEEP_MS", 20)
     async with listening(idle_timeout_ms=1000) as port:
         silent, dribbling, alive = [await connect(port) for _ in range(3)]
         dribbling[1].write(b"GET / HTTP/1.1\r\nhost: ")
@@ -234,15 +284,15 @@ async def test_a_silent_connection_is_closed(monkeypatch: pytest.MonkeyPatch) ->
 async def test_a_body_that_stops_is_given_up_and_a_slow_application_is_not(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(connections, "SWEEP_MS", 20)
-    monkeypatch.setattr(connections, "BODY_SILENCE_MS", 400)
+    monkeypatch.setattr(module, "SWEEP_MS", 20)
+    monkeypatch.setattr(connection, "BODY_SILENCE_MS", 400)
 
-    async def thinks(scope: Any, receive: Any, send: Any) -> None:
-        if scope["path"] == "/think":
+    async def thinks(request: Request) -> Response:
+        if request.path == b"/think":
             await asyncio.sleep(1)
-        await echo(scope, receive, send)
+        return Response(200, (), b"".join(await request.stream.read_all(1 << 20)))
 
-    async with listening(thinks) as port:
+    async with listening(Serves(thinks, streams=True)) as port:
         reader, writer = await connect(port)
         writer.write(b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 10\r\n\r\nhalf")
         other_reader, other = await connect(port)
@@ -260,7 +310,7 @@ async def test_a_body_that_stops_is_given_up_and_a_slow_application_is_not(
 async def test_a_head_that_does_not_end_is_refused() -> None:
     async with listening() as port:
         reader, writer = await connect(port)
-        writer.write(b"GET / HTTP/1.1\r\nx: " + b"y" * (connections.MAX_HEAD_BYTES + 1))
+        writer.write(b"GET / HTTP/1.1\r\nx: " + b"y" * (connection.MAX_HEAD_BYTES + 1))
         assert (await reader.read()).startswith(b"HTTP/1.1 431 ")
         writer.close()
         # A body of that size is no head.
@@ -272,14 +322,14 @@ async def test_a_head_that_does_not_end_is_refused() -> None:
 async def test_stop_lets_requests_end_and_accepts_no_more() -> None:
     begun, release = asyncio.Event(), asyncio.Event()
 
-    async def slow(scope: Any, receive: Any, send: Any) -> None:
+    async def slow(request: Request) -> Response:
         begun.set()
         await release.wait()
-        await echo(scope, receive, send)
+        return echoed(request)
 
     listener = Listener(Http(port=0))
     port = int(listener.bind().rpartition(":")[2])
-    await listener.start(slow)
+    await listener.start(Serves(slow))
     idle, busy = await connect(port), await connect(port)
     asking = asyncio.create_task(ask(busy))
     await begun.wait()
@@ -323,10 +373,9 @@ def test_a_bad_certificate_is_told(tmp_path: Path) -> None:
 # Offers of another protocol
 
 
-@pytest.mark.parametrize("app", ["quick", "task"])
 @pytest.mark.parametrize("pieces", [1, 7])
 async def test_an_offer_of_http2_is_ignored_and_the_body_is_read(
-    app: str, pieces: int, caplog: pytest.LogCaptureFixture
+    pieces: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     """As Java's HttpClient and `curl --http2` send it. The body was lost."""
     offer = (
@@ -335,7 +384,7 @@ async def test_an_offer_of_http2_is_ignored_and_the_body_is_read(
         b"HTTP2-Settings: AAEAAEAAAAIAAAABAAMAAABk",
     )
     whole = request(b"hello", *offer)
-    async with listening(Quick() if app == "quick" else echo) as port:
+    async with listening() as port:
         reader, writer = await connect(port)
         for _ in range(2):
             size = -(-len(whole) // pieces)
@@ -353,7 +402,7 @@ async def test_an_offer_of_http2_is_ignored_and_the_body_is_read(
 
 
 async def test_an_offer_of_a_websocket_is_a_request_like_any_other(caplog: pytest.LogCaptureFixture) -> None:
-    async with listening(echo) as port:
+    async with listening() as port:
         reader, writer = await connect(port)
         writer.write(request(b"", b"Connection: keep-alive, Upgrade", b"Upgrade: websocket"))
         await answer_of(reader, b"")
@@ -364,7 +413,7 @@ async def test_an_offer_of_a_websocket_is_a_request_like_any_other(caplog: pytes
 
 
 async def test_connect_is_refused() -> None:
-    async with listening(echo) as port:
+    async with listening() as port:
         reader, writer = await connect(port)
         writer.write(b"CONNECT example.org:443 HTTP/1.1\r\nhost: example.org:443\r\n\r\n")
         assert (await reader.readuntil(b"\r\n")).startswith(b"HTTP/1.1 400")

@@ -29,6 +29,28 @@ async def test_the_page_and_its_files_are_served_to_everybody(tmp_path: Path) ->
             assert (await served.client.get(path)).status_code == 401, path
 
 
+async def test_who_takes_it_gets_them_compressed(tmp_path: Path) -> None:
+    async with serving(tmp_path / "data") as served:
+        plain = await served.client.get("/ui/app.js", headers={"accept-encoding": "identity"})
+        assert "content-encoding" not in plain.headers
+        for accepted in ("gzip", "br, GZIP;q=0.5", "*"):
+            short = await served.client.get("/ui/app.js", headers={"accept-encoding": accepted})
+            assert short.headers["content-encoding"] == "gzip"
+            assert (short.content, short.headers["vary"]) == (plain.content, "accept-encoding")
+            assert int(short.headers["content-length"]) < len(plain.content) / 2
+            # What a cache has of one form is not the other.
+            assert short.headers["etag"] != plain.headers["etag"]
+        for refused in ("gzip;q=0", "br", ""):
+            answer = await served.client.get("/ui/app.js", headers={"accept-encoding": refused})
+            assert "content-encoding" not in answer.headers
+
+
+async def test_every_module_is_asked_for_at_once(tmp_path: Path) -> None:
+    page = (STATIC / "index.html").read_text("utf-8")
+    named = set(re.findall(r'(?:modulepreload" href|script type="module" src)="/ui/([^"]+)"', page))
+    assert named == {file.name for file in STATIC.glob("*.js")}, "a module that is found late is waited for"
+
+
 async def test_the_policy_lets_nothing_else_in(tmp_path: Path) -> None:
     async with serving(tmp_path / "data") as served:
         policy = (await served.client.get("/")).headers["content-security-policy"]

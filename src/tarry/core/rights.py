@@ -6,7 +6,6 @@ namespace a request is about is only known to the operation, so the reach says h
 `docs/rights.md` is made of this table, and `tests/unit/test_rights.py` walks all of it on a real server.
 """
 
-import sys
 from collections.abc import Mapping
 from typing import Final, Literal, NamedTuple
 
@@ -54,65 +53,27 @@ def right_of(door: Mapping[str, Right], operation: str) -> Right:
         raise LookupError(f"{operation} has no row in core/rights.py: give it one") from None
 
 
-_OPEN: Final = Right((), "open")
-_GOVERN: Final = Right(("admin",), "named")
-_GOVERN_ALL: Final = Right(("admin",), "all")
-_PRODUCE: Final = Right(("produce",), "named")
-_PRODUCE_OWN: Final = Right(("produce",), "own")
-_CONSUME: Final = Right(("consume",), "named")
-_USE: Final = Right(("produce", "consume"), "named")
-_FIGURES: Final = Right(("produce", "consume"), "all")
-_USER: Final = Right((), "user")
-_ID: Final = Right((), "id")
-_HOMESERVER: Final = Right((), "homeserver")
+OPEN: Final = Right((), "open")
+TOKEN: Final = Right((), "token")
+GOVERN: Final = Right(("admin",), "named")
+GOVERN_LISTED: Final = Right(("admin",), "listed")
+GOVERN_ALL: Final = Right(("admin",), "all")
+PRODUCE: Final = Right(("produce",), "named")
+PRODUCE_OWN: Final = Right(("produce",), "own")
+PRODUCE_LISTED: Final = Right(("produce",), "listed")
+CONSUME: Final = Right(("consume",), "named")
+USE: Final = Right(("produce", "consume"), "named")
+SEE_OWN: Final = Right(("produce", "consume"), "own")
+SEE_LISTED: Final = Right(("produce", "consume"), "listed")
+FIGURES: Final = Right(("produce", "consume"), "all")
+USER: Final = Right((), "user")
+ID: Final = Right((), "id")
+HOMESERVER: Final = Right((), "homeserver")
 
 
 def _each(right: Right, methods: str, *paths: str) -> dict[str, Right]:
     return {f"{method} {path}": right for path in paths for method in methods.split()}
 
-
-_MESSAGE: Final = "/v1/messages/{id}"
-_NAME: Final = "/v1/names/{tenant}/{namespace}/{message}"
-_BATCH: Final = "/v1/batches/{batch}"
-_REPEAT: Final = "/v1/repeats/{tenant}/{namespace}/{name}"
-_TOPIC: Final = "/v1/topics/{tenant}/{namespace}/{topic}"
-_SUBSCRIPTION: Final = _TOPIC + "/subscriptions/{name}"
-
-HTTP: Final[Mapping[str, Right]] = {
-    **_each(_PRODUCE, "POST", "/v1/messages", "/v1/messages/batch"),
-    **_each(_GOVERN, "GET", "/v1/messages"),
-    **_each(Right(("produce", "consume"), "own"), "GET", _MESSAGE),
-    **_each(_PRODUCE_OWN, "DELETE", _MESSAGE),
-    **_each(_PRODUCE_OWN, "POST", _MESSAGE + "/cancel", _MESSAGE + "/send", _MESSAGE + "/restart"),
-    # A name can be guessed: what it reaches must be the token's to produce.
-    **_each(_PRODUCE, "GET DELETE", _NAME),
-    **_each(_PRODUCE, "POST", _NAME + "/cancel", _NAME + "/send", _NAME + "/restart"),
-    **_each(Right(("produce",), "listed"), "GET", "/v1/batches", _BATCH + "/place"),
-    **_each(_PRODUCE, "PUT", _BATCH),
-    **_each(_PRODUCE_OWN, "GET DELETE", _BATCH),
-    **_each(_PRODUCE, "GET", "/v1/repeats"),
-    **_each(_PRODUCE, "GET PUT DELETE", _REPEAT),
-    **_each(_PRODUCE, "POST", _REPEAT + "/pause", _REPEAT + "/resume"),
-    **_each(Right(("admin",), "listed"), "GET", "/v1/topics"),
-    **_each(_USE, "GET", _TOPIC, _TOPIC + "/delayed", _TOPIC + "/delayed/{entry_id}"),
-    **_each(_GOVERN, "PUT DELETE", _TOPIC),
-    **_each(_PRODUCE, "POST", _TOPIC + "/messages", _TOPIC + "/delayed/{entry_id}/restart"),
-    **_each(_PRODUCE, "DELETE", _TOPIC + "/delayed/{entry_id}"),
-    **_each(_CONSUME, "GET PUT DELETE", _SUBSCRIPTION),
-    **_each(_CONSUME, "POST", *(_SUBSCRIPTION + act for act in ("/receive", "/ack", "/nack", "/seek"))),
-    **_each(_CONSUME, "GET", _SUBSCRIPTION + "/events"),
-    **_each(_GOVERN_ALL, "GET PUT PATCH DELETE", "/v1/policies/broker"),
-    **_each(_GOVERN, "GET PUT PATCH DELETE", "/v1/policies/namespaces/{tenant}/{namespace}"),
-    **_each(_GOVERN, "GET PUT PATCH DELETE", "/v1/policies/topics/{tenant}/{namespace}/{topic}"),
-    **_each(_GOVERN_ALL, "GET", "/v1/ledger", "/v1/ledger/frames", "/v1/status", "/metrics"),
-    **_each(_GOVERN_ALL, "POST", "/v1/backups"),
-    **_each(_GOVERN_ALL, "PUT DELETE", "/v1/backups/{backup}"),
-    **_each(Right((), "token"), "GET", "/v1/me"),
-    **_each(_FIGURES, "GET", "/v1/overview", "/v1/upcoming", "/v1/slots"),
-    **_each(Right(("produce", "consume"), "listed"), "GET", "/v1/backlogs"),
-    **_each(_OPEN, "GET", "/healthz", "/readyz", "/openapi.json"),
-}
-"""The native API and the figures of the dashboard. The dashboard's own pages hold nothing and are open."""
 
 _ADMIN: Final = "/admin/v2"
 _SPACE: Final = _ADMIN + "/namespaces/{tenant}/{namespace}"
@@ -124,66 +85,66 @@ _LOOKUP: Final = "/lookup/v2/topic/persistent/{tenant}/{namespace}/{topic}"
 
 PULSAR_ADMIN: Final[Mapping[str, Right]] = {
     **_each(Right(("produce", "consume"), "token"), "GET", _ADMIN + "/clusters", _ADMIN + "/brokers/version"),
-    **_each(_GOVERN_ALL, "GET", _ADMIN + "/clusters/{cluster}", _ADMIN + "/brokers", _ADMIN + "/brokers/{cluster}"),
-    **_each(_GOVERN_ALL, "GET", _ADMIN + "/brokers/leaderBroker", _ADMIN + "/brokers/configuration/runtime"),
-    **_each(_OPEN, "GET", _ADMIN + "/brokers/health"),
+    **_each(GOVERN_ALL, "GET", _ADMIN + "/clusters/{cluster}", _ADMIN + "/brokers", _ADMIN + "/brokers/{cluster}"),
+    **_each(GOVERN_ALL, "GET", _ADMIN + "/brokers/leaderBroker", _ADMIN + "/brokers/configuration/runtime"),
+    **_each(OPEN, "GET", _ADMIN + "/brokers/health"),
     **_each(Right((), "token"), "GET", _ADMIN + "/brokers/ready"),
-    **_each(_USE, "GET", _LOOKUP, _LOOKUP + "/bundle"),
-    **_each(_GOVERN_ALL, "GET", _ADMIN + "/tenants"),
-    **_each(_GOVERN_ALL, "GET PUT POST DELETE", _ADMIN + "/tenants/{tenant}"),
+    **_each(USE, "GET", _LOOKUP, _LOOKUP + "/bundle"),
+    **_each(GOVERN_ALL, "GET", _ADMIN + "/tenants"),
+    **_each(GOVERN_ALL, "GET PUT POST DELETE", _ADMIN + "/tenants/{tenant}"),
     **_each(Right(("admin",), "listed"), "GET", _ADMIN + "/namespaces/{tenant}"),
-    **_each(_GOVERN, "GET PUT DELETE", _SPACE),
-    **_each(_USE, "GET", _SPACE + "/topics"),
-    **_each(_GOVERN, "GET", _SPACE + "/bundles", _SPACE + "/permissions"),
-    **_each(_GOVERN, "POST", _SPACE + "/clearBacklog", _SPACE + "/clearBacklog/{subscription}"),
-    **_each(_GOVERN, "POST", _SPACE + "/unsubscribe/{subscription}"),
+    **_each(GOVERN, "GET PUT DELETE", _SPACE),
+    **_each(USE, "GET", _SPACE + "/topics"),
+    **_each(GOVERN, "GET", _SPACE + "/bundles", _SPACE + "/permissions"),
+    **_each(GOVERN, "POST", _SPACE + "/clearBacklog", _SPACE + "/clearBacklog/{subscription}"),
+    **_each(GOVERN, "POST", _SPACE + "/unsubscribe/{subscription}"),
     # As in Pulsar, only a superuser changes whether and how long a namespace delays.
-    **_each(_GOVERN, "GET", _SPACE + "/delayedDelivery"),
-    **_each(_GOVERN_ALL, "POST DELETE", _SPACE + "/delayedDelivery"),
-    **_each(_GOVERN, "GET POST DELETE", _ONE + "/delayedDelivery"),
-    **_each(_GOVERN, "GET POST DELETE", *(place + "/messageTTL" for place in (_SPACE, _ONE))),
-    **_each(_GOVERN, "GET POST DELETE", *(place + "/retention" for place in (_SPACE, _ONE))),
-    **_each(_GOVERN, "GET POST DELETE", _SPACE + "/deduplication", _ONE + "/deduplicationEnabled"),
-    **_each(_GOVERN, "GET", *(place + "/backlogQuotaMap" for place in (_SPACE, _ONE))),
-    **_each(_GOVERN, "POST DELETE", *(place + "/backlogQuota" for place in (_SPACE, _ONE))),
-    **_each(_USE, "GET", _SCHEMAS + "/schema", _SCHEMAS + "/schema/{version}", _SCHEMAS + "/schemas"),
-    **_each(_PRODUCE, "POST", _SCHEMAS + "/schema"),
-    **_each(_GOVERN, "DELETE", _SCHEMAS + "/schema"),
-    **_each(_USE, "POST", _SCHEMAS + "/compatibility", _SCHEMAS + "/version"),
-    **_each(_USE, "GET", _PERSISTENT, _PERSISTENT + "/partitioned"),
-    **_each(_USE, "GET", *(_ADMIN + "/non-persistent/{tenant}/{namespace}" + end for end in ("", "/partitioned"))),
-    **_each(_GOVERN, "PUT DELETE", _ONE),
-    **_each(_USE, "GET", *(_ONE + f"/{of}" for of in ("stats", "internalStats", "lastMessageId", "partitions"))),
-    **_each(_USE, "GET", _ONE + "/partitioned-stats", _ONE + "/subscriptions"),
-    **_each(_GOVERN, "GET POST PUT DELETE", *(_SPACE + f"/{rule}" for rule in (
+    **_each(GOVERN, "GET", _SPACE + "/delayedDelivery"),
+    **_each(GOVERN_ALL, "POST DELETE", _SPACE + "/delayedDelivery"),
+    **_each(GOVERN, "GET POST DELETE", _ONE + "/delayedDelivery"),
+    **_each(GOVERN, "GET POST DELETE", *(place + "/messageTTL" for place in (_SPACE, _ONE))),
+    **_each(GOVERN, "GET POST DELETE", *(place + "/retention" for place in (_SPACE, _ONE))),
+    **_each(GOVERN, "GET POST DELETE", _SPACE + "/deduplication", _ONE + "/deduplicationEnabled"),
+    **_each(GOVERN, "GET", *(place + "/backlogQuotaMap" for place in (_SPACE, _ONE))),
+    **_each(GOVERN, "POST DELETE", *(place + "/backlogQuota" for place in (_SPACE, _ONE))),
+    **_each(USE, "GET", _SCHEMAS + "/schema", _SCHEMAS + "/schema/{version}", _SCHEMAS + "/schemas"),
+    **_each(PRODUCE, "POST", _SCHEMAS + "/schema"),
+    **_each(GOVERN, "DELETE", _SCHEMAS + "/schema"),
+    **_each(USE, "POST", _SCHEMAS + "/compatibility", _SCHEMAS + "/version"),
+    **_each(USE, "GET", _PERSISTENT, _PERSISTENT + "/partitioned"),
+    **_each(USE, "GET", *(_ADMIN + "/non-persistent/{tenant}/{namespace}" + end for end in ("", "/partitioned"))),
+    **_each(GOVERN, "PUT DELETE", _ONE),
+    **_each(USE, "GET", *(_ONE + f"/{of}" for of in ("stats", "internalStats", "lastMessageId", "partitions"))),
+    **_each(USE, "GET", _ONE + "/partitioned-stats", _ONE + "/subscriptions"),
+    **_each(GOVERN, "GET POST PUT DELETE", *(_SPACE + f"/{rule}" for rule in (
         "autoTopicCreation", "autoSubscriptionCreation", "schemaCompatibilityStrategy", "maxTopicsPerNamespace",
         "maxProducersPerTopic", "maxConsumersPerTopic", "maxConsumersPerSubscription", "maxSubscriptionsPerTopic",
         "maxUnackedMessagesPerConsumer",
     ))),
-    **_each(_GOVERN, "GET POST PUT DELETE", *(_ONE + f"/{rule}" for rule in (
+    **_each(GOVERN, "GET POST PUT DELETE", *(_ONE + f"/{rule}" for rule in (
         "autoSubscriptionCreation", "schemaCompatibilityStrategy", "maxProducers", "maxConsumers",
         "maxConsumersPerSubscription", "maxSubscriptionsPerTopic", "maxUnackedMessagesOnConsumer",
     ))),
-    **_each(_GOVERN, "GET PUT DELETE", _SPACE + "/properties", _ONE + "/properties"),
-    **_each(_GOVERN, "GET DELETE", _SPACE + "/property/{key}"),
-    **_each(_GOVERN, "PUT", _SPACE + "/property/{key}/{value}"),
-    **_each(_GOVERN, "PUT", _SPACE + "/unload", _SPACE + "/{bundle}/unload", _ONE + "/unload"),
-    **_each(_GOVERN, "DELETE", _ONE + "/truncate"),
+    **_each(GOVERN, "GET PUT DELETE", _SPACE + "/properties", _ONE + "/properties"),
+    **_each(GOVERN, "GET DELETE", _SPACE + "/property/{key}"),
+    **_each(GOVERN, "PUT", _SPACE + "/property/{key}/{value}"),
+    **_each(GOVERN, "PUT", _SPACE + "/unload", _SPACE + "/{bundle}/unload", _ONE + "/unload"),
+    **_each(GOVERN, "DELETE", _ONE + "/truncate"),
     # Endpoints that are known and not served: they only say so.
-    **_each(_USE, "GET POST PUT DELETE", _SPACE + "/{endpoint}", _ONE + "/{endpoint}"),
-    **_each(_GOVERN, "POST DELETE", _SPACE + "/permissions/{role}", _ONE + "/permissions/{role}"),
-    **_each(_GOVERN, "PUT POST DELETE", _ONE + "/partitions"),
-    **_each(_GOVERN, "POST", _ONE + "/createMissedPartitions"),
-    **_each(_GOVERN, "POST", _ONE + "/all_subscription/expireMessages/{seconds}"),
-    **_each(_CONSUME, "PUT", _SUB),
-    **_each(_GOVERN, "DELETE", _SUB),
-    **_each(_GOVERN, "POST", _SUB + "/skip/{number}", _SUB + "/skip_all", _SUB + "/expireMessages/{seconds}"),
-    **_each(_CONSUME, "POST", _SUB + "/resetcursor", _SUB + "/resetcursor/{timestamp}"),
-    **_each(_CONSUME, "GET", _SUB + "/position/{position}"),
-    **_each(_CONSUME, "GET", _ONE + "/ledger/{ledger}/entry/{entry}", _ONE + "/examinemessage"),
-    **_each(_USE, "GET", _ONE + "/messageid/{timestamp}"),
-    **_each(_USE, "PUT", _ONE + "/backlogSize"),
-    **_each(_USE, "POST", _SUB + "/analyzeBacklog"),
+    **_each(USE, "GET POST PUT DELETE", _SPACE + "/{endpoint}", _ONE + "/{endpoint}"),
+    **_each(GOVERN, "POST DELETE", _SPACE + "/permissions/{role}", _ONE + "/permissions/{role}"),
+    **_each(GOVERN, "PUT POST DELETE", _ONE + "/partitions"),
+    **_each(GOVERN, "POST", _ONE + "/createMissedPartitions"),
+    **_each(GOVERN, "POST", _ONE + "/all_subscription/expireMessages/{seconds}"),
+    **_each(CONSUME, "PUT", _SUB),
+    **_each(GOVERN, "DELETE", _SUB),
+    **_each(GOVERN, "POST", _SUB + "/skip/{number}", _SUB + "/skip_all", _SUB + "/expireMessages/{seconds}"),
+    **_each(CONSUME, "POST", _SUB + "/resetcursor", _SUB + "/resetcursor/{timestamp}"),
+    **_each(CONSUME, "GET", _SUB + "/position/{position}"),
+    **_each(CONSUME, "GET", _ONE + "/ledger/{ledger}/entry/{entry}", _ONE + "/examinemessage"),
+    **_each(USE, "GET", _ONE + "/messageid/{timestamp}"),
+    **_each(USE, "PUT", _ONE + "/backlogSize"),
+    **_each(USE, "POST", _SUB + "/analyzeBacklog"),
 }  # fmt: skip
 """Pulsar's administration over HTTP."""
 
@@ -192,9 +153,9 @@ _OPENED: Final = Right((), "opened")
 
 PULSAR: Final[Mapping[str, Right]] = {
     **dict.fromkeys(("CONNECT", "AUTH_RESPONSE", "PING", "PONG"), _CONNECTED),
-    **dict.fromkeys(("PARTITIONED_METADATA", "LOOKUP", "GET_TOPICS_OF_NAMESPACE", "GET_SCHEMA"), _USE),
-    **dict.fromkeys(("GET_OR_CREATE_SCHEMA", "PRODUCER"), _PRODUCE),
-    "SUBSCRIBE": _CONSUME,
+    **dict.fromkeys(("PARTITIONED_METADATA", "LOOKUP", "GET_TOPICS_OF_NAMESPACE", "GET_SCHEMA"), USE),
+    **dict.fromkeys(("GET_OR_CREATE_SCHEMA", "PRODUCER"), PRODUCE),
+    "SUBSCRIBE": CONSUME,
     **dict.fromkeys(("SEND", "CLOSE_PRODUCER", "FLOW", "ACK", "REDELIVER_UNACKNOWLEDGED_MESSAGES"), _OPENED),
     **dict.fromkeys(("CLOSE_CONSUMER", "UNSUBSCRIBE", "SEEK", "GET_LAST_MESSAGE_ID", "CONSUMER_STATS"), _OPENED),
 }  # fmt: skip
@@ -206,18 +167,18 @@ _PASSED_ON: Final = Right(("produce",), "all")
 """Behind it may be secrets and state of all applications."""
 
 DAPR_HTTP: Final[Mapping[str, Right]] = {
-    **_each(_OPEN, "GET", "/v1.0/healthz", "/v1.0/healthz/outbound"),
-    **_each(_PRODUCE, "POST PUT", "/v1.0/publish/{pubsub}/{topic}"),
-    **_each(_PRODUCE, "POST PUT", "/v1.0/publish/bulk/{pubsub}/{topic}"),
-    **_each(_PRODUCE, "POST PUT", "/v1.0-alpha1/publish/bulk/{pubsub}/{topic}"),
+    **_each(OPEN, "GET", "/v1.0/healthz", "/v1.0/healthz/outbound"),
+    **_each(PRODUCE, "POST PUT", "/v1.0/publish/{pubsub}/{topic}"),
+    **_each(PRODUCE, "POST PUT", "/v1.0/publish/bulk/{pubsub}/{topic}"),
+    **_each(PRODUCE, "POST PUT", "/v1.0-alpha1/publish/bulk/{pubsub}/{topic}"),
     **_each(Right(("produce",), "token"), "GET", "/v1.0/metadata"),
     **_each(Right(("produce",), "all"), "PUT", "/v1.0/metadata/{key}"),
     PASSED_ON: _PASSED_ON,
 }
 
 DAPR_GRPC: Final[Mapping[str, Right]] = {
-    **dict.fromkeys(("PublishEvent", "BulkPublishEvent", "BulkPublishEventAlpha1"), _PRODUCE),
-    "SubscribeTopicEventsAlpha1": _CONSUME,
+    **dict.fromkeys(("PublishEvent", "BulkPublishEvent", "BulkPublishEventAlpha1"), PRODUCE),
+    "SubscribeTopicEventsAlpha1": CONSUME,
     "GetMetadata": Right(("produce",), "token"),
     "SetMetadata": Right(("produce",), "all"),
     PASSED_ON: _PASSED_ON,
@@ -228,59 +189,19 @@ _EVENTS: Final = "/_matrix/client/…/delayed_events"
 _APP: Final = "/_matrix/app/v1"
 
 MATRIX: Final[Mapping[str, Right]] = {
-    **_each(_USER, "PUT", _ROOM + "/delayed_event/{}/{}", _ROOM + "/send/{}/{}", _ROOM + "/redact/{}/{}"),
-    **_each(_USER, "PUT", _ROOM + "/state/{}", _ROOM + "/state/{}/{}", _ROOM + "/send/future/{}"),
-    **_each(_USER, "PUT", _ROOM + "/send_future/{}/{}"),
-    **_each(_USER, "PUT", _ROOM + "/state_future/{}", _ROOM + "/state_future/{}/{}"),
-    **_each(_USER, "POST", _ROOM + "/send/{}", _ROOM + "/redact/{}"),
-    **_each(_USER, "GET", _EVENTS, _EVENTS + "/{}", "/_matrix/client/…/future"),
-    **_each(_ID, "POST", _EVENTS + "/{}", _EVENTS + "/{}/{}"),
+    **_each(USER, "PUT", _ROOM + "/delayed_event/{}/{}", _ROOM + "/send/{}/{}", _ROOM + "/redact/{}/{}"),
+    **_each(USER, "PUT", _ROOM + "/state/{}", _ROOM + "/state/{}/{}", _ROOM + "/send/future/{}"),
+    **_each(USER, "PUT", _ROOM + "/send_future/{}/{}"),
+    **_each(USER, "PUT", _ROOM + "/state_future/{}", _ROOM + "/state_future/{}/{}"),
+    **_each(USER, "POST", _ROOM + "/send/{}", _ROOM + "/redact/{}"),
+    **_each(USER, "GET", _EVENTS, _EVENTS + "/{}", "/_matrix/client/…/future"),
+    **_each(ID, "POST", _EVENTS + "/{}", _EVENTS + "/{}/{}"),
     **_each(Right((), "secret"), "POST", "/_matrix/client/…/future/{}"),
-    **_each(_HOMESERVER, "PUT", _APP + "/transactions/{}"),
-    **_each(_HOMESERVER, "POST", _APP + "/ping"),
-    **_each(_HOMESERVER, "GET", _APP + "/users/{}", _APP + "/rooms/{}"),
-    **_each(_OPEN, "GET", "/_matrix/client/versions", "/_matrix/client/…/capabilities"),
-    PASSED_ON: _OPEN,
+    **_each(HOMESERVER, "PUT", _APP + "/transactions/{}"),
+    **_each(HOMESERVER, "POST", _APP + "/ping"),
+    **_each(HOMESERVER, "GET", _APP + "/users/{}", _APP + "/rooms/{}"),
+    **_each(OPEN, "GET", "/_matrix/client/versions", "/_matrix/client/…/capabilities"),
+    PASSED_ON: OPEN,
 }
 """The Matrix door: the homeserver knows its users, so Tarry's tokens have no part in it. `…` is any version of a path. What
 the door adds nothing to goes to the homeserver, which asks for its own tokens."""
-
-RIGHTS: Final[Mapping[str, Mapping[str, Right]]] = {
-    "native HTTP": HTTP,
-    "Pulsar administration": PULSAR_ADMIN,
-    "Pulsar": PULSAR,
-    "Dapr HTTP": DAPR_HTTP,
-    "Dapr gRPC": DAPR_GRPC,
-    "Matrix": MATRIX,
-}
-"""By door, by operation."""
-
-
-_INTRODUCTION: Final = """\
-# Who may do what
-
-Every operation of every door, with the role and the namespaces that it requires. The doors look their operations up in
-this table (`core/rights.py`, of which this page is made), so there is no operation that it does not list. A token has
-roles and namespaces ([configuration](configuration.md)); a role in this table may always be replaced by `admin`. On
-loopback without tokens everybody may do everything.
-"""
-
-
-def table() -> str:
-    """The whole table as a page: `docs/rights.md`."""
-    lines = [_INTRODUCTION, "## Reaches", "", "| reach | who |", "|---|---|"]
-    lines += [f"| {reach} | {text} |" for reach, text in REACHES.items()]
-    for door, rows in RIGHTS.items():
-        lines += ["", f"## {door}", "", "| operation | role | reach |", "|---|---|---|"]
-        lines += [f"| `{name}` | {_roles(right)} | {right.reach} |" for name, right in rows.items()]
-    return "\n".join(lines) + "\n"
-
-
-def _roles(right: Right) -> str:
-    if right.roles:
-        return " or ".join(dict.fromkeys((*right.roles, "admin")))
-    return "any" if right.reach == "token" else ""
-
-
-if __name__ == "__main__":
-    sys.stdout.write(table())

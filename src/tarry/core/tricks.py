@@ -18,6 +18,8 @@ class Tricks(Struct):
     """Writing ahead what a door will show of entries (`engine.bodies.readahead.Readahead._prepare`)."""
     recent_entries: bool = True
     """Keeping the entries of a burst in memory, as columns (`engine.topics.recent_entries.RecentEntries.add_batch`)."""
+    known_heads: bool = True
+    """Remembering the fields of requests' heads (`http.head.Heads.read`)."""
     lazy_ids: bool = True
     """Entering the ids of leases only when somebody asks for one (`core.sets.lazy_id_map.LazyIdMap.add`)."""
 

@@ -1,1 +1,1 @@
-"""The native HTTP door. `app.build_app` makes the ASGI application; nothing else is for others to call."""
+"""The native HTTP door. `app.build_app` makes the application of the HTTP kit; nothing else is for others to call."""

@@ -1,4 +1,4 @@
-"""Bodies of requests: read within bounds, decoded with errors that name the field, turned into messages.
+"""Bodies and queries of requests: decoded with errors that name the field, turned into messages.
 
 Nothing here decides about messages: `core.message` and the engine do. What comes out of here is well formed.
 """
@@ -12,89 +12,21 @@ from urllib.parse import parse_qsl
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType, ValidationError
 
-from tarry.core.errors import Invalid, TarryError, TooLarge
+from tarry.core.errors import Invalid, TarryError
 from tarry.core.message import Message, NamedMessage
 from tarry.core.names import parse_namespace
 from tarry.core.times import parse_duration_ms, parse_instant_ms
 from tarry.core.unreadable import UNREADABLE
-from tarry.doors.http.asgi import Disconnected, Receive, Scope
-from tarry.doors.http.deadlines import Deadlines
-from tarry.doors.http.problems import HttpRefusal, bad_json, unsupported
+from tarry.doors.http.problems import bad_json, unsupported
 from tarry.doors.http.shapes import BatchDefaults, BatchLine, Times
 
 T = TypeVar("T", bound=Struct)
 
 JSON_TYPE: Final = b"application/json"
-MAX_DISCARDED_BYTES: Final = 64 * 1024 * 1024
-"""Maximum bytes of a body that is too large which are read and thrown away: a client that is cut off while it
-still sends seldom gets to see the answer that says why."""
 _JSON_HEADERS: Final = {"content-type": "application/json"}
 _NOTHING: Final = BatchDefaults()
 _AT: Final = re.compile(r"^(.*?)(?: - at `\$\.?(.*)`)?$", re.DOTALL)
 _FIELD_IN: Final = re.compile(r"(unknown|missing required) field `([^`]*)`")
-
-
-async def read_body(scope: Scope, receive: Receive, limit: int, deadlines: Deadlines) -> bytes:
-    """The whole body; raises for one that is too large, too slow or cut short."""
-    return b"".join(await read_pieces(scope, receive, limit, deadlines))
-
-
-async def read_pieces(scope: Scope, receive: Receive, limit: int, deadlines: Deadlines) -> list[bytes]:
-    """The whole body as it came, for who joins it elsewhere; raises as `read_body` does."""
-    task = deadlines.enter()
-    try:
-        event = await receive()
-        if event["type"] == "http.disconnect":
-            raise Disconnected
-        body: bytes = event.get("body", b"")
-        if event.get("more_body", False):
-            return await _read_rest(scope, receive, limit, body)
-    finally:
-        deadlines.leave(task)
-    if len(body) > limit:
-        raise TooLarge("body", limit)
-    return [body]
-
-
-async def _read_rest(scope: Scope, receive: Receive, limit: int, first: bytes) -> list[bytes]:
-    pieces, size = [first], len(first)
-    announced = content_length(scope) or 0
-    if announced > limit + MAX_DISCARDED_BYTES:
-        raise _cut_short(limit)
-    while True:
-        event = await receive()
-        if event["type"] == "http.disconnect":
-            raise Disconnected
-        piece = event.get("body", b"")
-        size += len(piece)
-        if size > limit:
-            pieces.clear()
-            if size > limit + MAX_DISCARDED_BYTES:
-                raise _cut_short(limit)
-        else:
-            pieces.append(piece)
-        if not event.get("more_body", False):
-            if size > limit:
-                raise TooLarge("body", limit)
-            return pieces
-
-
-def _cut_short(limit: int) -> HttpRefusal:
-    return HttpRefusal(413, "too-large", f"body: larger than the limit of {limit} bytes", close=True)
-
-
-def content_length(scope: Scope) -> int | None:
-    """The length that the client announced, if it did."""
-    value = header(scope, b"content-length")
-    return int(value) if value is not None and value.isdigit() else None
-
-
-def header(scope: Scope, name: bytes) -> bytes | None:
-    """The first header of that name, in lower case."""
-    for key, value in scope["headers"]:
-        if key == name:
-            return value  # type: ignore[no-any-return]
-    return None
 
 
 def check_json(content_type: bytes | None) -> None:
@@ -152,12 +84,12 @@ def _find_not_a_number(body: bytes) -> str | None:
     return next((k for k, v in value.items() if isinstance(v, float) and not math.isfinite(v)), None)
 
 
-def read_query(scope: Scope, kind: type[T]) -> T:
+def read_query(query_string: bytes, kind: type[T]) -> T:
     """The query parameters as a struct; raises `Invalid` naming the parameter."""
     try:
         pairs = parse_qsl(
-            scope["query_string"].decode("ascii"),
-            keep_blank_values=True, strict_parsing=bool(scope["query_string"]), errors="strict", max_num_fields=32,
+            query_string.decode("ascii"),
+            keep_blank_values=True, strict_parsing=bool(query_string), errors="strict", max_num_fields=32,
         )  # fmt: skip
     except (ValueError, UnicodeDecodeError):
         raise Invalid("query", "is not made of name=value pairs in UTF-8") from None

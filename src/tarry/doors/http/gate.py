@@ -3,16 +3,13 @@
 import asyncio
 from typing import Final
 
-from starlette.requests import Request
-
 from tarry.core.access import Access, Caller
 from tarry.core.browser import check_browser
 from tarry.core.errors import Forbidden, RateLimited
 from tarry.doors.http.access import sender
-from tarry.doors.http.asgi import Scope
 from tarry.doors.http.problems import no_token, unsupported
+from tarry.http.request import Request
 
-CALLER: Final = "tarry.caller"
 MAX_KNOWN_HOSTS: Final = 100
 
 
@@ -24,21 +21,17 @@ class Gate:
         self._allowed_hosts = frozenset(name.lower() for name in allowed_hosts)
         self._known_hosts: set[bytes] = set()
 
-    def let_in(self, scope: Scope) -> tuple[Caller, bytes | None, bytes | None]:
-        """The caller, the content type and the idempotency key; raises for whom is not let in, and for who is too fast."""
-        found = self.know(scope)
-        found[0].standing.spend()
-        return found
-
-    def know(self, scope: Scope) -> tuple[Caller, bytes | None, bytes | None]:
-        """The sender of a request that may yet go another way: it is not counted."""
-        get = dict(scope["headers"]).get
+    def let_in(self, request: Request) -> Caller:
+        """The sender of a request; raises for whom is not let in, and for who is too fast."""
+        get = request.fields.by_name.get
         encoding = get(b"content-encoding")
         if encoding is not None and encoding.lower() != b"identity":
             raise unsupported("and no content-encoding")
         if self._access.is_open:
             self._check_browser(get(b"host"), get(b"origin"), get(b"sec-fetch-site"))
-        return sender(self._access, get(b"authorization")), get(b"content-type"), get(b"idempotency-key")
+        caller = sender(self._access, get(b"authorization"))
+        caller.standing.spend()
+        return caller
 
     def _check_browser(self, host: bytes | None, origin: bytes | None, site: bytes | None) -> None:
         # Nothing but a Host that was found good before: nothing to look at again.
@@ -62,10 +55,3 @@ async def keep_pace(caller: Caller, count: int) -> None:
         else:
             standing.charge(count - 1)
             return
-
-
-def caller_of(request: Request) -> Caller:
-    """The caller of a request that the gate has let in."""
-    caller = request.scope[CALLER]
-    assert isinstance(caller, Caller)
-    return caller

@@ -1,23 +1,52 @@
-"""Every operation of the door, one row for each method of each path; a test compares them with the routes.
+"""Every operation of the door, one row for each method of each path. What has no row is not served.
 
-What is said here is what the OpenAPI document says. Bodies and answers are types of `shapes`.
+From the rows follow the routes, the checks of access, the OpenAPI document and `docs/rights.md`. Bodies and answers are types
+of `shapes`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from tarry.core.limits import MAX_IDEMPOTENCY_KEY_BYTES
 from tarry.core.policy import Effective, Policy, PolicyChanges
-from tarry.core.rights import HTTP, Right, right_of
+from tarry.core.rights import (
+    CONSUME,
+    FIGURES,
+    GOVERN,
+    GOVERN_ALL,
+    GOVERN_LISTED,
+    OPEN,
+    PRODUCE,
+    PRODUCE_LISTED,
+    PRODUCE_OWN,
+    SEE_LISTED,
+    SEE_OWN,
+    TOKEN,
+    USE,
+    Right,
+)
 from tarry.doors.http import shapes
 from tarry.doors.http.messages import repeats
-from tarry.doors.http.messages.batches import MAX_BATCH_KEY_BYTES
+from tarry.doors.http.messages.batches import MAX_BATCH_KEY_BYTES, Batches
+from tarry.doors.http.messages.bulk import BulkEndpoints
+from tarry.doors.http.messages.messages import Messages
+from tarry.doors.http.messages.repeats import RepeatEndpoints
 from tarry.doors.http.operator import figures
-from tarry.doors.http.operator.policies import MERGE_PATCH
+from tarry.doors.http.operator.backups import BackupEndpoints
+from tarry.doors.http.operator.ledger import LedgerEndpoints
+from tarry.doors.http.operator.overview import OverviewEndpoints
+from tarry.doors.http.operator.policies import MERGE_PATCH, PolicyEndpoints
+from tarry.doors.http.operator.status import StatusEndpoints
 from tarry.doors.http.topics import delayed
+from tarry.doors.http.topics.delayed import DelayedEndpoints
+from tarry.doors.http.topics.events import EventEndpoint
+from tarry.doors.http.topics.subscriptions import SubscriptionEndpoints
+from tarry.doors.http.topics.topics import TopicEndpoints
 from tarry.engine.api import TopicStats, Upcoming
+from tarry.http.application import Outcome
+from tarry.http.request import Request
 from tarry.index.manifest import BatchManifest, StagingPlace
 
 JSON: Final = "application/json"
@@ -39,11 +68,33 @@ _BYTES: Final[dict[str, Any]] = {}
 Schema = type | Mapping[str, Any]
 
 
+class Endpoints(NamedTuple):
+    """The objects that serve the operations, by their subjects."""
+
+    messages: Messages
+    batches: Batches
+    bulk: BulkEndpoints
+    repeats: RepeatEndpoints
+    topics: TopicEndpoints
+    delayed: DelayedEndpoints
+    subscriptions: SubscriptionEndpoints
+    events: EventEndpoint
+    policies: PolicyEndpoints
+    ledger: LedgerEndpoints
+    backups: BackupEndpoints
+    overview: OverviewEndpoints
+    status: StatusEndpoints
+
+
 class Operation(NamedTuple):
     """One method of one path."""
 
     method: str
     path: str
+    right: Right
+    """The role and the namespaces that it requires."""
+    endpoint: Callable[[Endpoints], Callable[[Request], Outcome]]
+    """The function that serves it."""
     name: str
     summary: str
     answers: Mapping[int, Mapping[str, Schema] | None]
@@ -55,258 +106,263 @@ class Operation(NamedTuple):
     """Besides the usual ones: 400, 401, 403, and 503 while the server starts or stops."""
     idempotency_key: int = 0
     """The longest that is taken; 0 where none is."""
-
-    @property
-    def right(self) -> Right:
-        """The role and the namespaces that it requires."""
-        return right_of(HTTP, f"{self.method} {self.path}")
+    streams: bool = False
+    """Whether the endpoint reads the body piece by piece; any other gets it whole."""
+    head: bool = True
+    """Whether what a GET serves is served to a HEAD: a stream without its body would be one that nobody reads."""
 
 
 OPERATIONS: Final[tuple[Operation, ...]] = (
     Operation(
-        "POST", "/v1/messages", "schedule", "Schedule a message",
+        "POST", "/v1/messages", PRODUCE, lambda at: at.messages.schedule, "schedule", "Schedule a message",
         {201: {JSON: shapes.ScheduledAnswer}, 200: {JSON: shapes.ScheduledAnswer}},
         {JSON: shapes.ScheduleRequest}, refusals=(408, 409, 413, 415, 429), idempotency_key=MAX_IDEMPOTENCY_KEY_BYTES,
     ),
     Operation(
-        "GET", "/v1/messages", "listMessages", "List messages",
+        "GET", "/v1/messages", GOVERN, lambda at: at.messages.list, "listMessages", "List messages",
         {200: {JSON: shapes.MessagesAnswer}}, query=shapes.ListQuery,
     ),
     Operation(
-        "POST", "/v1/messages/batch", "scheduleBatch",
+        "POST", "/v1/messages/batch", PRODUCE, lambda at: at.batches.schedule, "scheduleBatch",
         "Schedule many messages; each line or row has its own answer, in order",
         {200: {NDJSON: _LINES, ARROW: _BYTES}}, {NDJSON: _LINES, ARROW: _BYTES},
         query=shapes.BatchDefaults, refusals=(408, 413, 415, 429), idempotency_key=MAX_BATCH_KEY_BYTES,
+        streams=True,
     ),
     Operation(
-        "GET", "/v1/messages/{id}", "getMessage", "Look at a message",
+        "GET", "/v1/messages/{id}", SEE_OWN, lambda at: at.messages.get, "getMessage", "Look at a message",
         {200: {JSON: shapes.MessageAnswer}}, refusals=(404,),
     ),
     Operation(
-        "DELETE", "/v1/messages/{id}", "deleteMessage", "Cancel a message",
+        "DELETE", "/v1/messages/{id}", PRODUCE_OWN, lambda at: at.messages.cancel, "deleteMessage", "Cancel a message",
         {200: {JSON: shapes.MessageAnswer}}, refusals=(404, 409),
     ),
     Operation(
-        "POST", "/v1/messages/{id}/cancel", "cancelMessage", "Cancel a message",
+        "POST", "/v1/messages/{id}/cancel", PRODUCE_OWN, lambda at: at.messages.cancel, "cancelMessage", "Cancel a message",
         {200: {JSON: shapes.MessageAnswer}}, refusals=(404, 409),
     ),
     Operation(
-        "POST", "/v1/messages/{id}/send", "sendMessage", "Make a message due now",
+        "POST", "/v1/messages/{id}/send", PRODUCE_OWN, lambda at: at.messages.send, "sendMessage", "Make a message due now",
         {200: {JSON: shapes.MessageAnswer}}, refusals=(404, 409, 429),
     ),
     Operation(
-        "POST", "/v1/messages/{id}/restart", "restartMessage",
+        "POST", "/v1/messages/{id}/restart", PRODUCE_OWN, lambda at: at.messages.restart, "restartMessage",
         "Start its original delay again, or give it a new time",
         {200: {JSON: shapes.MessageAnswer}}, {JSON: shapes.RestartRequest}, body_required=False,
         refusals=(404, 408, 409, 413, 415, 429),
     ),
+    # A name can be guessed: what it reaches must be the token's to produce.
     Operation(
-        "GET", _NAME, "getNamed", "Look at the message that has a name",
+        "GET", _NAME, PRODUCE, lambda at: at.messages.get, "getNamed", "Look at the message that has a name",
         {200: {JSON: shapes.MessageAnswer}}, refusals=(404,),
     ),
     Operation(
-        "DELETE", _NAME, "deleteNamed", "Cancel the message that has a name",
+        "DELETE", _NAME, PRODUCE, lambda at: at.messages.cancel, "deleteNamed", "Cancel the message that has a name",
         {200: {JSON: shapes.MessageAnswer}}, refusals=(404, 409),
     ),
     Operation(
-        "POST", _NAME + "/cancel", "cancelNamed", "Cancel the message that has a name",
+        "POST", _NAME + "/cancel", PRODUCE, lambda at: at.messages.cancel, "cancelNamed", "Cancel the message that has a name",
         {200: {JSON: shapes.MessageAnswer}}, refusals=(404, 409),
     ),
     Operation(
-        "POST", _NAME + "/send", "sendNamed", "Make the message that has a name due now",
+        "POST", _NAME + "/send", PRODUCE, lambda at: at.messages.send, "sendNamed", "Make the message that has a name due now",
         {200: {JSON: shapes.MessageAnswer}}, refusals=(404, 409, 429),
     ),
     Operation(
-        "POST", _NAME + "/restart", "restartNamed",
+        "POST", _NAME + "/restart", PRODUCE, lambda at: at.messages.restart, "restartNamed",
         "Start the original delay of the message that has a name again, or give it a new time",
         {200: {JSON: shapes.MessageAnswer}}, {JSON: shapes.RestartRequest}, body_required=False,
         refusals=(404, 408, 409, 413, 415, 429),
     ),
     Operation(
-        "GET", "/v1/batches", "listBatches", "List adopted batches, the newest first",
+        "GET", "/v1/batches", PRODUCE_LISTED, lambda at: at.bulk.list, "listBatches", "List adopted batches, the newest first",
         {200: {JSON: shapes.AdoptedBatchesAnswer}}, query=shapes.BatchesQuery,
     ),
     Operation(
-        "PUT", "/v1/batches/{batch}", "adoptBatch",
+        "PUT", "/v1/batches/{batch}", PRODUCE, lambda at: at.bulk.adopt, "adoptBatch",
         "Accept every message of a batch that was staged in the folder of the index, or none",
         {201: {JSON: shapes.AdoptedAnswer}, 200: {JSON: shapes.AdoptedAnswer}}, {JSON: BatchManifest},
         refusals=(408, 409, 413, 415, 429),
     ),
     Operation(
-        "GET", "/v1/batches/{batch}", "getBatch", "Look at a batch",
+        "GET", "/v1/batches/{batch}", PRODUCE_OWN, lambda at: at.bulk.get, "getBatch", "Look at a batch",
         {200: {JSON: shapes.AdoptedAnswer}}, refusals=(404,),
     ),
     Operation(
-        "DELETE", "/v1/batches/{batch}", "cancelBatch", "Cancel every message of a batch that has not ended",
+        "DELETE", "/v1/batches/{batch}", PRODUCE_OWN, lambda at: at.bulk.cancel, "cancelBatch", "Cancel every message of a batch that has not ended",
         {200: {JSON: shapes.AdoptedAnswer}}, refusals=(404,),
     ),
     Operation(
-        "GET", "/v1/batches/{batch}/place", "placeOfBatch", "The staging place of a batch, and its terms",
+        "GET", "/v1/batches/{batch}/place", PRODUCE_LISTED, lambda at: at.bulk.place, "placeOfBatch", "The staging place of a batch, and its terms",
         {200: {JSON: StagingPlace}},
     ),
     Operation(
-        "GET", "/v1/repeats", "listRepeats", "List repeats by name, of a namespace or of all",
+        "GET", "/v1/repeats", PRODUCE, lambda at: at.repeats.list, "listRepeats", "List repeats by name, of a namespace or of all",
         {200: {JSON: repeats.RepeatsAnswer}}, query=repeats.RepeatsQuery,
     ),
     Operation(
-        "PUT", _REPEAT, "setRepeat", "Begin a repeat, or begin it anew as it is asked for now; the same again changes nothing",
+        "PUT", _REPEAT, PRODUCE, lambda at: at.repeats.set, "setRepeat",
+        "Begin a repeat, or begin it anew as it is asked for now; the same again changes nothing",
         {200: {JSON: repeats.RepeatAnswer}}, {JSON: repeats.RepeatRequest}, refusals=(408, 409, 413, 415, 429),
     ),
     Operation(
-        "GET", _REPEAT, "getRepeat", "Look at a repeat, with its next five instants",
+        "GET", _REPEAT, PRODUCE, lambda at: at.repeats.get, "getRepeat", "Look at a repeat, with its next five instants",
         {200: {JSON: repeats.RepeatAnswer}}, refusals=(404,),
     ),
     Operation(
-        "DELETE", _REPEAT, "removeRepeat", "End a repeat: no occurrence that is not due yet goes out", {204: None},
-        refusals=(404,),
+        "DELETE", _REPEAT, PRODUCE, lambda at: at.repeats.remove, "removeRepeat",
+        "End a repeat: no occurrence that is not due yet goes out", {204: None}, refusals=(404,),
     ),
     Operation(
-        "POST", _REPEAT + "/pause", "pauseRepeat", "Accept no more occurrences until it is resumed",
-        {200: {JSON: repeats.RepeatAnswer}}, refusals=(404, 409),
+        "POST", _REPEAT + "/pause", PRODUCE, lambda at: at.repeats.pause, "pauseRepeat",
+        "Accept no more occurrences until it is resumed", {200: {JSON: repeats.RepeatAnswer}}, refusals=(404, 409),
     ),
     Operation(
-        "POST", _REPEAT + "/resume", "resumeRepeat", "Go on; missed occurrences are sent as the repeat says",
-        {200: {JSON: repeats.RepeatAnswer}}, refusals=(404,),
+        "POST", _REPEAT + "/resume", PRODUCE, lambda at: at.repeats.resume, "resumeRepeat",
+        "Go on; missed occurrences are sent as the repeat says", {200: {JSON: repeats.RepeatAnswer}}, refusals=(404,),
     ),
     Operation(
-        "GET", "/v1/topics", "listTopics", "List topics",
+        "GET", "/v1/topics", GOVERN_LISTED, lambda at: at.topics.list, "listTopics", "List topics",
         {200: {JSON: shapes.TopicsAnswer}}, query=shapes.TopicsQuery,
     ),
-    Operation("PUT", _TOPIC, "createTopic", "Make a topic; one that is there stays", {204: None}),
+    Operation("PUT", _TOPIC, GOVERN, lambda at: at.topics.create, "createTopic", "Make a topic; one that is there stays", {204: None}),
     Operation(
-        "GET", _TOPIC, "getTopic", "Figures of a topic",
+        "GET", _TOPIC, USE, lambda at: at.topics.stats, "getTopic", "Figures of a topic",
         {200: {JSON: TopicStats}}, refusals=(404,),
     ),
     Operation(
-        "DELETE", _TOPIC, "deleteTopic", "Remove a topic with its entries, subscriptions, policy and schema",
+        "DELETE", _TOPIC, GOVERN, lambda at: at.topics.delete, "deleteTopic", "Remove a topic with its entries, subscriptions, policy and schema",
         {204: None}, refusals=(404,),
     ),
     Operation(
-        "POST", _TOPIC + "/messages", "publish", "Publish one entry, or many together as NDJSON",
+        "POST", _TOPIC + "/messages", PRODUCE, lambda at: at.topics.publish, "publish", "Publish one entry, or many together as NDJSON",
         {201: {JSON: shapes.PublishAnswer}}, {JSON: shapes.PublishRequest, NDJSON: _LINES},
         refusals=(408, 409, 413, 415, 429),
     ),
     Operation(
-        "GET", _DELAYED, "listDelayed", "List the entries of a topic that wait for their due instant",
+        "GET", _DELAYED, USE, lambda at: at.delayed.list, "listDelayed", "List the entries of a topic that wait for their due instant",
         {200: {JSON: delayed.DelayedPageAnswer}}, query=delayed.DelayedQuery, refusals=(404,),
     ),
     Operation(
-        "GET", _DELAYED + "/{entry_id}", "getDelayed", "Look at a delayed entry",
+        "GET", _DELAYED + "/{entry_id}", USE, lambda at: at.delayed.get, "getDelayed", "Look at a delayed entry",
         {200: {JSON: delayed.DelayedAnswer}}, refusals=(404, 409),
     ),
     Operation(
-        "DELETE", _DELAYED + "/{entry_id}", "cancelDelayed", "Cancel a delayed entry: no consumer gets it",
+        "DELETE", _DELAYED + "/{entry_id}", PRODUCE, lambda at: at.delayed.cancel, "cancelDelayed", "Cancel a delayed entry: no consumer gets it",
         {200: {JSON: delayed.DelayedAnswer}}, refusals=(404, 409),
     ),
     Operation(
-        "POST", _DELAYED + "/{entry_id}/restart", "restartDelayed", "Give a delayed entry another due instant",
+        "POST", _DELAYED + "/{entry_id}/restart", PRODUCE, lambda at: at.delayed.restart, "restartDelayed", "Give a delayed entry another due instant",
         {200: {JSON: delayed.DelayedAnswer}}, {JSON: delayed.RescheduleRequest}, refusals=(404, 408, 409, 413, 415),
     ),
     Operation(
-        "PUT", _SUBSCRIPTION, "subscribe", "Make a subscription, or find the one that is there",
+        "PUT", _SUBSCRIPTION, CONSUME, lambda at: at.subscriptions.subscribe, "subscribe", "Make a subscription, or find the one that is there",
         {200: {JSON: _ANY_OBJECT}}, {JSON: shapes.SubscribeRequest}, body_required=False,
         refusals=(408, 409, 413, 415),
     ),
     Operation(
-        "GET", _SUBSCRIPTION, "getSubscription", "Figures of a subscription",
+        "GET", _SUBSCRIPTION, CONSUME, lambda at: at.subscriptions.stats, "getSubscription", "Figures of a subscription",
         {200: {JSON: _ANY_OBJECT}}, refusals=(404,),
     ),
     Operation(
-        "DELETE", _SUBSCRIPTION, "unsubscribe", "End a subscription", {204: None}, refusals=(404,)
+        "DELETE", _SUBSCRIPTION, CONSUME, lambda at: at.subscriptions.unsubscribe, "unsubscribe", "End a subscription", {204: None}, refusals=(404,)
     ),
     Operation(
-        "POST", _SUBSCRIPTION + "/receive", "receive", "Receive entries, waiting for the first one",
+        "POST", _SUBSCRIPTION + "/receive", CONSUME, lambda at: at.subscriptions.receive, "receive", "Receive entries, waiting for the first one",
         {200: {JSON: shapes.ReceiveAnswer}}, {JSON: shapes.ReceiveRequest}, body_required=False,
         refusals=(404, 408, 409, 413, 415),
     ),
     Operation(
-        "GET", _SUBSCRIPTION + "/events", "events", "Receive entries as server-sent events",
-        {200: {EVENTS: {"type": "string"}}}, query=shapes.EventsQuery, refusals=(404, 409),
+        "GET", _SUBSCRIPTION + "/events", CONSUME, lambda at: at.events.events, "events", "Receive entries as server-sent events",
+        {200: {EVENTS: {"type": "string"}}}, query=shapes.EventsQuery, refusals=(404, 409), head=False,
     ),
     Operation(
-        "POST", _SUBSCRIPTION + "/ack", "acknowledge", "Be done with entries",
+        "POST", _SUBSCRIPTION + "/ack", CONSUME, lambda at: at.subscriptions.ack, "acknowledge", "Be done with entries",
         {204: None}, {JSON: shapes.AckRequest}, refusals=(404, 408, 413, 415),
     ),
     Operation(
-        "POST", _SUBSCRIPTION + "/nack", "giveBack", "Give entries back to come again now",
+        "POST", _SUBSCRIPTION + "/nack", CONSUME, lambda at: at.subscriptions.nack, "giveBack", "Give entries back to come again now",
         {204: None}, {JSON: shapes.NackRequest}, body_required=False, refusals=(404, 408, 413, 415),
     ),
     Operation(
-        "POST", _SUBSCRIPTION + "/seek", "seek", "Go on reading somewhere else",
+        "POST", _SUBSCRIPTION + "/seek", CONSUME, lambda at: at.subscriptions.seek, "seek", "Go on reading somewhere else",
         {204: None}, {JSON: shapes.SeekRequest}, refusals=(404, 408, 409, 413, 415),
     ),
     *(
         operation
-        for path, place in (
-            ("/v1/policies/broker", "Broker"),
-            ("/v1/policies/namespaces/{tenant}/{namespace}", "Namespace"),
-            ("/v1/policies/topics/{tenant}/{namespace}/{topic}", "Topic"),
+        for path, place, right in (
+            ("/v1/policies/broker", "Broker", GOVERN_ALL),
+            ("/v1/policies/namespaces/{tenant}/{namespace}", "Namespace", GOVERN),
+            ("/v1/policies/topics/{tenant}/{namespace}/{topic}", "Topic", GOVERN),
         )
         for operation in (
             Operation(
-                "GET", path, f"get{place}Policy", f"The policy of the {place.lower()}",
+                "GET", path, right, lambda at: at.policies.get, f"get{place}Policy", f"The policy of the {place.lower()}",
                 {200: {JSON: {"anyOf": [Policy, Effective]}}}, query=shapes.PolicyQuery, refusals=(404,),
             ),
             Operation(
-                "PUT", path, f"set{place}Policy", f"Set the policy of the {place.lower()}",
+                "PUT", path, right, lambda at: at.policies.put, f"set{place}Policy", f"Set the policy of the {place.lower()}",
                 {200: {JSON: Policy}}, {JSON: Policy}, refusals=(408, 413, 415),
             ),
             Operation(
-                "PATCH", path, f"change{place}Policy",
+                "PATCH", path, right, lambda at: at.policies.patch, f"change{place}Policy",
                 f"Change fields of the policy of the {place.lower()}; null leaves a field to the level above",
                 {200: {JSON: Policy}}, {JSON: PolicyChanges, MERGE_PATCH: PolicyChanges}, refusals=(408, 413, 415),
             ),
             Operation(
-                "DELETE", path, f"remove{place}Policy", f"Remove the policy of the {place.lower()}",
+                "DELETE", path, right, lambda at: at.policies.delete, f"remove{place}Policy", f"Remove the policy of the {place.lower()}",
                 {204: None},
             ),
         )
     ),
     Operation(
-        "GET", "/v1/ledger", "ledger", "The bounds of the ledger",
+        "GET", "/v1/ledger", GOVERN_ALL, lambda at: at.ledger.show, "ledger", "The bounds of the ledger",
         {200: {JSON: shapes.LedgerAnswer}},
     ),
     Operation(
-        "GET", "/v1/ledger/frames", "ledgerFrames",
+        "GET", "/v1/ledger/frames", GOVERN_ALL, lambda at: at.ledger.frames, "ledgerFrames",
         "A range of the ledger byte for byte, as far as one segment goes",
-        {200: {OCTETS: _BYTES}}, query=shapes.FramesQuery, refusals=(404,),
+        {200: {OCTETS: _BYTES}}, query=shapes.FramesQuery, refusals=(404,), head=False,
     ),
     Operation(
-        "POST", "/v1/backups", "beginBackup",
+        "POST", "/v1/backups", GOVERN_ALL, lambda at: at.backups.begin, "beginBackup",
         "Hold the ledger and snapshot the registry, for a backup",
         {201: {JSON: shapes.BackupAnswer}}, {JSON: shapes.BackupRequest}, body_required=False,
         refusals=(408, 409, 413, 415),
     ),
     Operation(
-        "PUT", "/v1/backups/{backup}", "renewBackup", "A backup goes on",
+        "PUT", "/v1/backups/{backup}", GOVERN_ALL, lambda at: at.backups.renew, "renewBackup", "A backup goes on",
         {200: {JSON: shapes.BackupAnswer}}, {JSON: shapes.BackupRequest}, body_required=False,
         refusals=(404, 408, 413, 415),
     ),
-    Operation("DELETE", "/v1/backups/{backup}", "endBackup", "A backup is done", {204: None}, refusals=(404,)),
-    Operation("GET", "/v1/me", "me", "The roles and namespaces of the token", {200: {JSON: figures.MeAnswer}}),
+    Operation("DELETE", "/v1/backups/{backup}", GOVERN_ALL, lambda at: at.backups.end, "endBackup", "A backup is done", {204: None}, refusals=(404,)),
+    Operation("GET", "/v1/me", TOKEN, lambda at: at.overview.me, "me", "The roles and namespaces of the token", {200: {JSON: figures.MeAnswer}}),
     Operation(
-        "GET", "/v1/overview", "overview", "Figures of the whole server", {200: {JSON: figures.OverviewAnswer}},
+        "GET", "/v1/overview", FIGURES, lambda at: at.overview.overview, "overview", "Figures of the whole server", {200: {JSON: figures.OverviewAnswer}},
     ),
     Operation(
-        "GET", "/v1/upcoming", "upcoming",
+        "GET", "/v1/upcoming", FIGURES, lambda at: at.overview.upcoming, "upcoming",
         "How many messages are due in each stretch of time, by door",
         {200: {JSON: Upcoming}}, query=figures.UpcomingQuery,
     ),
     Operation(
-        "GET", "/v1/slots", "slots", "How full the slots of the index are", {200: {JSON: figures.SlotsAnswer}},
+        "GET", "/v1/slots", FIGURES, lambda at: at.overview.slots, "slots", "How full the slots of the index are", {200: {JSON: figures.SlotsAnswer}},
     ),
     Operation(
-        "GET", "/v1/backlogs", "backlogs", "Subscriptions with the most to acknowledge",
+        "GET", "/v1/backlogs", SEE_LISTED, lambda at: at.overview.backlogs, "backlogs", "Subscriptions with the most to acknowledge",
         {200: {JSON: figures.BacklogsAnswer}}, query=figures.BacklogsQuery,
     ),
     Operation(
-        "GET", "/v1/status", "status", "Figures of the server", {200: {JSON: shapes.StatusAnswer}}
+        "GET", "/v1/status", GOVERN_ALL, lambda at: at.status.status, "status", "Figures of the server", {200: {JSON: shapes.StatusAnswer}}
     ),
-    Operation("GET", "/healthz", "healthz", "Whether the process lives", {200: {JSON: _ANY_OBJECT}}),
+    Operation("GET", "/healthz", OPEN, lambda at: at.status.health, "healthz", "Whether the process lives", {200: {JSON: _ANY_OBJECT}}),
     Operation(
-        "GET", "/readyz", "readyz", "Whether messages are accepted and sent, and if not, why",
+        "GET", "/readyz", OPEN, lambda at: at.status.ready, "readyz", "Whether messages are accepted and sent, and if not, why",
         {200: {JSON: shapes.ReadyAnswer}, 503: {JSON: shapes.ReadyAnswer}},
     ),
-    Operation("GET", "/metrics", "metrics", "Prometheus metrics", {200: {PROMETHEUS: {"type": "string"}}}),
-    Operation("GET", "/openapi.json", "openapi", "This document", {200: {JSON: _ANY_OBJECT}}),
+    Operation("GET", "/metrics", GOVERN_ALL, lambda at: at.status.metrics, "metrics", "Prometheus metrics", {200: {PROMETHEUS: {"type": "string"}}}),
+    Operation("GET", "/openapi.json", OPEN, lambda at: at.status.openapi, "openapi", "This document", {200: {JSON: _ANY_OBJECT}}),
 )  # fmt: skip
+
+HTTP: Final[Mapping[str, Right]] = {f"{one.method} {one.path}": one.right for one in OPERATIONS}
+"""The rows of the rights table. The dashboard's own pages hold nothing and are open."""

@@ -49,7 +49,9 @@ class HttpRefusal(TarryError):
         super().__init__(detail)
         self.status = status
         self.code = code
-        self.headers = [*(headers or ()), (b"connection", b"close")] if close else headers or []
+        self.headers = headers or []
+        self.close = close
+        """Whether the connection ends with the answer."""
 
 
 def bad_json(reason: str) -> HttpRefusal:

@@ -9,8 +9,9 @@ from tarry.core.access import Access
 from tarry.core.delivery import Outlet
 from tarry.core.figure import Figure
 from tarry.doors.dapr.sidecar import Resources, Sidecar
-from tarry.doors.http.asgi import Asgi
 from tarry.engine.engine import Engine
+from tarry.http.application import Application
+from tarry.http.asgi import AsgiApplication
 from tarry.outlets.dapr.delivery import SCHEME
 from tarry.outlets.dapr.outlet import DaprOutlet, Publisher
 from tarry.serve.transport.callers import traced_app, traced_rpc
@@ -52,7 +53,7 @@ class DaprDoor:
         return {SCHEME: self._outlet}
 
     @property
-    def mounts(self) -> Mapping[str, Asgi]:
+    def mounts(self) -> Mapping[str, Application]:
         """Nothing on the native API's port."""
         return {}
 
@@ -69,7 +70,7 @@ class DaprDoor:
         for (app, resources), listener, server in listening:
             sidecar = Sidecar(app, resources, engine, self._access)
             self.sidecars[app.app_id] = sidecar
-            await listener.start(traced_app(sidecar.http_api, engine))
+            await listener.start(traced_app(AsgiApplication(sidecar.http_api), engine))
             await server.start(traced_rpc(sidecar.grpc_api, engine))
         self._outlet.open(self._find, engine.schedule, engine.clock.now_ms)
         for sidecar in self.sidecars.values():

@@ -5,8 +5,8 @@ from typing import Protocol
 
 from tarry.core.delivery import Outlet
 from tarry.core.figure import Figure
-from tarry.doors.http.asgi import Asgi
 from tarry.engine.engine import Engine
+from tarry.http.application import Application
 
 
 class Door(Protocol):
@@ -17,7 +17,7 @@ class Door(Protocol):
         """The ways out that it brings, by the scheme of their destinations."""
 
     @property
-    def mounts(self) -> Mapping[str, Asgi]:
+    def mounts(self) -> Mapping[str, Application]:
         """The door's applications on the native API's port, by the beginning of the path; access is their own business."""
 
     @property

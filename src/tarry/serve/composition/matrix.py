@@ -15,12 +15,13 @@ from tarry.core.clock import Clock, SystemClock
 from tarry.core.delivery import Outlet
 from tarry.core.figure import Figure
 from tarry.core.policy import Policy
-from tarry.doors.http.asgi import Asgi
 from tarry.doors.matrix.accounts import Accounts
 from tarry.doors.matrix.app import MatrixApp
 from tarry.doors.matrix.parts import Parts
 from tarry.doors.matrix.settings import EVENTS, FUTURES, MatrixSettings
 from tarry.engine.engine import Engine
+from tarry.http.application import Application
+from tarry.http.asgi import AsgiApplication
 from tarry.outlets.matrix import Homeserver, HomeserverSettings, MatrixOutlet
 from tarry.outlets.matrix.destination import SCHEME
 from tarry.outlets.matrix.lines import MAX_KEPT
@@ -45,7 +46,7 @@ class Registration(Struct, kw_only=True):
 class MatrixDoor:
     """Delayed events in front of a homeserver."""
 
-    mounts: Mapping[str, Asgi] = {}
+    mounts: Mapping[str, Application] = {}
     figures: Sequence[Figure] = ()
 
     def __init__(self, config: Matrix, room: ConnectionBudget, clock: Clock | None = None) -> None:
@@ -70,7 +71,7 @@ class MatrixDoor:
         """Begin to accept."""
         accounts = Accounts(self._homeserver, self._settings, self._clock)
         parts = Parts(engine, accounts, self._homeserver, self._settings, self._clock)
-        await self._listener.start(traced_app(MatrixApp(parts), engine))
+        await self._listener.start(traced_app(AsgiApplication(MatrixApp(parts)), engine))
         self._looking = asyncio.create_task(self._look_ahead(engine))
 
     async def _look_ahead(self, engine: Engine) -> None:

@@ -11,15 +11,14 @@ from tarry.config.pulsar import Pulsar
 from tarry.core.access import Access
 from tarry.core.delivery import Outlet
 from tarry.core.figure import Figure
-from tarry.doors.http.asgi import Asgi
 from tarry.doors.pulsar.admin.app import PATHS, AdminApp
 from tarry.doors.pulsar.broker import Broker
 from tarry.doors.pulsar.connection import PulsarConnection
 from tarry.doors.pulsar.stored_schemas import StoredSchemas
 from tarry.engine.engine import Engine
+from tarry.http.application import Application
 from tarry.serve.transport.accepting import Accepting
-from tarry.serve.transport.connection_budget import ConnectionBudget, Part
-from tarry.serve.transport.connections import SWEEP_MS
+from tarry.serve.transport.connection_budget import SWEEP_MS, ConnectionBudget, Part
 from tarry.serve.transport.listener import begin, renew, shown, taken, tls_context
 from tarry.serve.transport.unread import Unread
 
@@ -51,7 +50,7 @@ class PulsarDoor:
         return {}
 
     @property
-    def mounts(self) -> Mapping[str, Asgi]:
+    def mounts(self) -> Mapping[str, Application]:
         """The administration."""
         return dict.fromkeys(PATHS, self._admin)
 

@@ -4,16 +4,18 @@ Only where something is traced are applications wrapped in these. What a request
 what it sends are no part of any request (`tarry.engine.loop.driver`).
 """
 
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 from tarry.core.tracing import TRACEPARENT
 from tarry.engine.engine import Engine
 from tarry.grpc.call import Call, Service, Streaming, Unary
-from tarry.serve.transport.heads import Answering, Client, Quick, Reply
+from tarry.http.application import Application, Endpoint, Given, Outcome
+from tarry.http.request import Request
+from tarry.http.response import Response, Streamed
 
 _HEADER: Final = TRACEPARENT.encode()
 _caller: ContextVar[str | None] = ContextVar("caller", default=None)
@@ -32,8 +34,8 @@ def called_by(parent: str | None) -> Iterator[None]:
         _caller.reset(before)
 
 
-def traced_app(app: Any, engine: Engine) -> Any:
-    """An ASGI application, so that what it accepts belongs to the trace of its request."""
+def traced_app(app: Application, engine: Engine) -> Application:
+    """An HTTP application, so that what it accepts belongs to the trace of its request."""
     return TracedApp(app) if engine.traced else app
 
 
@@ -45,29 +47,33 @@ def traced_rpc(service: Service, engine: Engine) -> Service:
 class TracedApp:
     """See `traced_app`."""
 
-    def __init__(self, app: Any) -> None:
+    def __init__(self, app: Application) -> None:
         self._app = app
-        quick: Quick | None = getattr(app, "quick", None)
-        if quick is not None:
-            # The way without a task, which the listener takes where an application has it.
-            self.quick = partial(_traced_quick, quick)
 
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        """Answer one request."""
-        with called_by(_parent_in(scope.get("headers", ()))):
-            await self._app(scope, receive, send)
+    def open(self, request: Request) -> Endpoint:
+        """See `Application`."""
+        found = self._app.open(request)
+        parent = request.header(_HEADER)
+        run = partial(_traced, found.run, None if parent is None else parent.decode("latin-1"))
+        return Endpoint(run, found.max_body_bytes, streams=found.streams, timeout_ms=found.timeout_ms)
+
+    def refuse(self, request: Request, error: Exception) -> Response:
+        """See `Application`."""
+        return self._app.refuse(request, error)
 
 
-def _traced_quick(quick: Quick, scope: Any) -> Answering | None:
-    answering, parent = quick(scope), _parent_in(scope["headers"])
-    if answering is None:
-        return None
+def _traced(run: Callable[[Request], Outcome], parent: str | None, request: Request) -> Outcome:
+    with called_by(parent):
+        outcome = run(request)
+    if isinstance(outcome, Response) or hasattr(outcome, "then"):
+        return outcome
+    return _go_on(outcome, parent)
 
-    def traced(body: bytes, client: Client, reply: Reply) -> bool:
-        with called_by(parent):
-            return answering(body, client, reply)
 
-    return traced
+async def _go_on(outcome: Streamed | Awaitable[Given], parent: str | None) -> Given:
+    # In the request's own task, and for as long as that goes on.
+    _caller.set(parent)
+    return outcome if isinstance(outcome, Streamed) else await outcome
 
 
 class TracedRpc:
@@ -95,7 +101,3 @@ class TracedRpc:
     def streaming(self, path: str) -> Streaming | None:
         """The function that serves a method of another kind: none of them accepts messages."""
         return self._service.streaming(path)
-
-
-def _parent_in(headers: Any) -> str | None:
-    return next((str(value, "latin-1") for name, value in headers if name == _HEADER), None)

@@ -43,6 +43,8 @@ OWN_FILES: Final = 64
 """Open files for the ledger's segments, the registry and the rest, at least."""
 ARRIVING: Final = 16
 """Connections of a listener beyond its bound that may be on their way in: to be told that there is no room, or to make some."""
+SWEEP_MS: Final = 1_000
+"""Time between two looks at all connections of a listener: how exactly its bounds in seconds are kept."""
 UNREAD_MS: Final = 20_000
 """A client that reads nothing of what waits for it for so long is given up."""
 UNREAD_GRACE_MS: Final = 2_000

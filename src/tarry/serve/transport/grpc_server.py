@@ -11,8 +11,7 @@ from tarry.config.dapr import DaprApp
 from tarry.grpc.call import Service, opening
 from tarry.grpc.connection import GrpcConnection
 from tarry.serve.transport.accepting import Accepting
-from tarry.serve.transport.connection_budget import Part
-from tarry.serve.transport.connections import SWEEP_MS
+from tarry.serve.transport.connection_budget import SWEEP_MS, Part
 from tarry.serve.transport.listener import begin, renew, taken, tls_context
 from tarry.serve.transport.unread import Unread
 

@@ -1,23 +1,23 @@
-"""A listening socket that speaks HTTP for one ASGI application, inside the server's own loop.
+"""A listening socket that speaks HTTP for one application, inside the server's own loop.
 
-It takes the address, begins and ends; what each connection may do is in `connections`. Signals are left to the
-composition root. Knows nothing of what the application does.
+It takes the address, begins, sweeps and ends; what each connection may do is in `tarry.http.connection`. Signals are left to
+the composition root. Knows nothing of what the application does.
 """
 
 import asyncio
-import contextlib
 import socket
 import ssl
-from collections.abc import Generator
-from functools import partial
+import time
+from collections import OrderedDict
 from typing import Any
 
-import uvicorn
-
 from tarry.config.listening import Listening
-from tarry.serve.transport.accepting import BACKLOG, Accepting
-from tarry.serve.transport.connection_budget import ConnectionBudget, Part
-from tarry.serve.transport.connections import connection_class, sweep_on
+from tarry.http.application import Application
+from tarry.http.connection import HttpConnection
+from tarry.http.head import Heads
+from tarry.serve.transport.accepting import Accepting
+from tarry.serve.transport.connection_budget import SWEEP_MS, ConnectionBudget, Part
+from tarry.serve.transport.unread import Unread
 
 
 class ListenError(Exception):
@@ -29,45 +29,69 @@ class Listener:
 
     def __init__(self, settings: Listening, part: Part[Any] | None = None) -> None:
         self._settings = settings
-        self._part = part or ConnectionBudget().part("http", settings.max_connections)
+        self._part: Part[HttpConnection] = part or ConnectionBudget().part("http", settings.max_connections)
         self._socket: socket.socket | None = None
-        self._server: _Server | None = None
         self._accepting: Accepting | None = None
-        self._serving: asyncio.Task[None] | None = None
         self._sweeping: asyncio.Task[None] | None = None
+        self._all_gone: asyncio.Event | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        """Requests that are served in tasks."""
 
     def bind(self) -> str:
         """Take the address, so that a taken one is told before anything is opened; gives the URL."""
         self._socket = taken(self._settings, self._part.name)
         return f"{'https' if self._settings.tls_cert else 'http'}://{shown(self._socket.getsockname())}"
 
-    async def start(self, app: Any) -> None:
-        """Begin to accept, for an ASGI application."""
+    async def start(self, app: Application) -> None:
+        """Begin to accept, for an application."""
         assert self._socket is not None, "bind first"
-        settings = self._settings
-        config = uvicorn.Config(
-            app,
-            http=connection_class(app, self._part),
-            ws="none",
-            lifespan="off",
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            proxy_headers=False,
-            timeout_keep_alive=-(-settings.idle_timeout_ms // 1000),
-            timeout_graceful_shutdown=-(-settings.drain_ms // 1000),
-            backlog=BACKLOG,
+        heads = Heads()
+        self._accepting = Accepting(
+            self._socket,
+            lambda: HttpConnection(app, self, heads, self._tasks),
+            self._part,
+            tls_context(self._settings, "http/1.1"),
         )
-        config.load()
-        self._server = _Server(config)
-        make: Any = config.http_protocol_class
-        make = partial(make, config, self._server.server_state, {})
-        accepting = Accepting(self._socket, make, self._part, tls_context(settings, "http/1.1"))
-        begin(accepting, settings, self._part.name)
-        self._accepting = accepting
-        self._server.servers = [accepting]  # type: ignore[list-item]
-        self._serving = asyncio.create_task(self._server.serve())
-        self._sweeping = asyncio.create_task(sweep_on(self._part, settings.idle_timeout_ms / 1000))
+        begin(self._accepting, self._settings, self._part.name)
+        self._sweeping = asyncio.create_task(self._sweep_on())
+
+    # Seats
+
+    @property
+    def waiting(self) -> OrderedDict[HttpConnection, float]:
+        """Connections without a request, and since when."""
+        return self._part.waiting
+
+    def enter(self, client: HttpConnection) -> bool:
+        """Let a connection in, if there is a place."""
+        client.unread = Unread(client.transport)
+        return self._part.enter(client)
+
+    def leave(self, client: HttpConnection) -> None:
+        """A connection is gone."""
+        self._part.leave(client)
+        if not self._part.open and self._all_gone is not None:
+            self._all_gone.set()
+
+    # Time
+
+    def sweep(self, now_s: float) -> None:
+        """Close connections that have been silent for too long, and those that do not read."""
+        waiting = self._part.waiting
+        while waiting:
+            client, since_s = next(iter(waiting.items()))
+            if (now_s - since_s) * 1000 < self._settings.idle_timeout_ms:
+                break
+            waiting.popitem(last=False)
+            client.transport.close()
+        for client in list(self._part.open):
+            client.check_time(now_s)
+        self._part.sweep(now_s)
+
+    async def _sweep_on(self) -> None:
+        while True:
+            await asyncio.sleep(SWEEP_MS / 1000)
+            self.sweep(time.monotonic())
 
     def renew(self) -> None:
         """Show the certificate that is in the files now; raises `ListenError`."""
@@ -75,13 +99,29 @@ class Listener:
 
     async def stop(self) -> None:
         """Accept no more, let the requests under way end within `drain_ms`, close what is left."""
-        if self._server is None or self._serving is None or self._sweeping is None:
+        if self._accepting is None or self._sweeping is None:
             if self._socket is not None:
                 self._socket.close()
             return
-        self._server.should_exit = True
-        await self._serving
+        self._accepting.close()
+        self._all_gone = asyncio.Event()
+        for client in list(self._part.open):
+            client.stop()
+        if self._part.open:
+            try:
+                await asyncio.wait_for(self._all_gone.wait(), self._settings.drain_ms / 1000)
+            except TimeoutError:
+                for client in list(self._part.open):
+                    client.abort()
+                await self._all_gone.wait()
+        await self._end_tasks()
         self._sweeping.cancel()
+
+    async def _end_tasks(self) -> None:
+        """End the tasks of requests whose clients are gone."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
 
 
 def taken(settings: Listening, name: str, key: str = "port") -> socket.socket:
@@ -163,15 +203,3 @@ def renew(accepting: Accepting | None, settings: Listening, *protocols: str) -> 
     """Show new connections the certificate that is in the files now; raises `ListenError`, and shows them the old one."""
     if accepting is not None and accepting.context is not None:
         accepting.context = tls_context(settings, *protocols)
-
-
-class _Server(uvicorn.Server):
-    """uvicorn without its signal handlers, and without its way of accepting: `servers` is given."""
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await self.lifespan.startup()
-        self.started = True
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Generator[None, None, None]:
-        yield

@@ -21,20 +21,42 @@ export const api = {
     else sessionStorage.removeItem(KEY);
   },
 
-  async call(method, path, body) {
+  /** The answer to a call, its body a value that is sent as JSON. */
+  call(method, path, body) { return this.send(method, path, body === undefined ? undefined : JSON.stringify(body)); },
+
+  /** The answer to a call whose body is JSON already. */
+  async send(method, path, body) {
+    const answer = await this.ask(method, path, body);
+    return answer.status === 204 ? null : answer.json();
+  },
+
+  /** A stream, as it comes. */
+  stream(path, signal) { return this.ask("GET", path, undefined, signal); },
+
+  async ask(method, path, body, signal) {
     const headers = {};
     if (this.token) headers.authorization = `Bearer ${this.token}`;
     if (body !== undefined) headers["content-type"] = "application/json";
     let answer;
     try {
-      answer = await fetch(path, { method, headers, body: body === undefined ? undefined : JSON.stringify(body), cache: "no-store" });
+      answer = await fetch(path, { method, headers, body, signal, cache: "no-store" });
     } catch {
       throw new Refused(0, { detail: "the server does not answer", code: "unreachable" });
     }
-    if (answer.ok) return answer.status === 204 ? null : answer.json();
+    if (answer.ok) return answer;
     const problem = await answer.json().catch(() => ({}));
     if (answer.status === 401) this.onSignedOut();
     throw new Refused(answer.status, problem);
+  },
+
+  /** Whether the server is ready, and why not: true and false, or null if it does not answer. */
+  async ready() {
+    try {
+      const answer = await fetch("/readyz", { cache: "no-store" });
+      return await answer.json();
+    } catch {
+      return { ready: null, reasons: ["the server does not answer"] };
+    }
   },
 
   get(path, query) {
@@ -52,10 +74,11 @@ export class Rights {
     this.namespaces = me.namespaces ?? [];
     this.admin = me.roles.includes("admin");
     this.produce = this.admin || me.roles.includes("produce");
+    this.consume = this.admin || me.roles.includes("consume");
   }
 }
 
-/** Ask again and again while the page is looked at; gives a function that stops it. */
+/** Ask again and again while the page is looked at, for the first time after that long; gives a function that stops it. */
 export function every(ms, ask) {
   let timer = null;
   let stopped = false;
@@ -66,6 +89,6 @@ export function every(ms, ask) {
   };
   const seen = () => { if (!document.hidden && timer) { clearTimeout(timer); turn(); } };
   document.addEventListener("visibilitychange", seen);
-  turn();
+  timer = setTimeout(turn, ms);
   return () => { stopped = true; clearTimeout(timer); document.removeEventListener("visibilitychange", seen); };
 }

@@ -1,46 +1,78 @@
-// Who is there, and which page is shown.
+// Who is there, and which view is shown.
 
-import { api, Rights } from "./api.js";
-import { h, notice, put, tellHealth } from "./dom.js";
+import { api, every, Rights } from "./api.js";
+import { h, notice, options, put, tellHealth } from "./dom.js";
+import { messagePage } from "./message.js";
 import { messagesPage } from "./messages.js";
 import { overviewPage } from "./overview.js";
 import { policiesPage } from "./policies.js";
+import { address, here } from "./route.js";
+import { schedulePage } from "./schedule.js";
+import { topicPage } from "./topic.js";
+import { topicsPage } from "./topics.js";
+import { usualZones, zone, zones } from "./zone.js";
 
+const ALL = () => true;
+/** `one` is the view of one thing, named by what follows the page in the address. */
 const PAGES = [
-  { path: "#/", name: "Overview", show: overviewPage, may: () => true },
-  { path: "#/messages", name: "Messages", show: messagesPage, may: () => true },
-  { path: "#/policies", name: "Policies", show: policiesPage, may: (rights) => rights.admin },
+  { page: "", name: "Overview", show: overviewPage, may: ALL },
+  { page: "messages", name: "Messages", show: messagesPage, one: messagePage, may: ALL },
+  { page: "topics", name: "Topics", show: topicsPage, one: topicPage, may: ALL },
+  { page: "policies", name: "Policies", show: policiesPage, may: (rights) => rights.admin },
+  { page: "schedule", name: "Schedule", show: schedulePage, may: (rights) => rights.produce },
 ];
 
 const main = document.getElementById("main");
 let rights = null;
 let leave = () => {};
+let shown = 0;
 
-function show() {
+/** Show what the address names. A view is put into the page when it has its first figures, so that nothing moves while they come. */
+async function show() {
   leave();
   leave = () => {};
   if (rights === null) return;
+  const mine = shown += 1;
+  const view = here();
   const pages = PAGES.filter((page) => page.may(rights));
-  const page = pages.find((one) => one.path === location.hash) ?? pages[0];
+  const page = pages.find((one) => one.page === view.page && (!view.rest.length || one.one));
   put(document.getElementById("nav"), pages.map((one) =>
-    h("a", { href: one.path, "aria-current": one === page ? "page" : null }, one.name)));
-  document.title = page === pages[0] ? "Tarry" : `${page.name} – Tarry`;
-  put(main);
-  leave = page.show(main, rights) ?? (() => {});
+    h("a", { href: address(one.page), "aria-current": one === page ? "page" : null }, one.name)));
+  document.title = page?.page ? `${view.rest.length ? `${view.rest.at(-1)} – ` : ""}${page.name} – Tarry` : "Tarry";
+  if (!page) {
+    put(main, h("h1", {}, "There is no such page"), h("p", { class: "empty" }, "It is not here, or not for your token."));
+    return;
+  }
+  main.setAttribute("aria-busy", "true");
+  /** A view that was left before its figures came is not shown. */
+  const place = (...children) => { if (mine === shown) put(main, ...children); };
+  const left = await (view.rest.length ? page.one : page.show)(place, rights, view);
+  if (mine !== shown) { left(); return; }
+  main.removeAttribute("aria-busy");
+  leave = left;
 }
 
 function tellSession() {
-  const shown = document.getElementById("session");
-  if (rights === null || rights.open) return put(shown);
-  return put(shown,
+  const session = document.getElementById("session");
+  if (rights === null || rights.open) return put(session);
+  return put(session,
     h("span", { class: "who" }, rights.name),
     rights.produce ? null : h("span", { class: "tag" }, "read only"),
     h("button", { class: "plain", type: "button", onclick: () => signOut() }, "Sign out"));
 }
 
+function tellZone() {
+  const choice = h("select", { id: "zone", "aria-label": "Time zone", onchange: (event) => { zone.name = event.target.value; } },
+    options(usualZones().map((one) => [one, one]), zone.name));
+  // Four hundred names are only there for who asks for them.
+  choice.addEventListener("focus", () => { put(choice, options(zones().map((one) => [one, one]), zone.name)); }, { once: true });
+  put(document.getElementById("zones"), choice);
+}
+
 function signOut(reason) {
   api.token = null;
   rights = null;
+  shown += 1;
   leave();
   leave = () => {};
   put(document.getElementById("nav"));
@@ -77,10 +109,18 @@ async function begin(tried = false) {
     return undefined;
   }
   tellSession();
-  show();
-  return undefined;
+  health();
+  return show();
 }
 
 api.onSignedOut = () => { if (rights !== null) { notice("The token is not known any more.", "bad"); signOut(); } };
-window.addEventListener("hashchange", () => { show(); main.focus(); });
+async function health() {
+  const { ready, reasons } = await api.ready();
+  if (rights !== null) tellHealth(ready === null ? false : ready, ready === null ? "No answer" : ready ? "Ready" : "Not ready", reasons);
+}
+
+zone.onChange = () => { show(); };
+window.addEventListener("hashchange", () => { show().then(() => { main.focus(); window.scrollTo(0, 0); }); });
+every(5000, health);
+tellZone();
 begin();

@@ -3,6 +3,8 @@
 import { api } from "./api.js";
 import { card, h, put, svg, table } from "./dom.js";
 import { DAY, HOUR, MINUTE, SECOND, clock, compact, count, day, duration } from "./format.js";
+import { go, messagesAddress } from "./route.js";
+import { offset } from "./zone.js";
 
 const STEPS = [
   SECOND, 2 * SECOND, 5 * SECOND, 10 * SECOND, 30 * SECOND, MINUTE, 2 * MINUTE, 5 * MINUTE, 10 * MINUTE, 15 * MINUTE, 30 * MINUTE,
@@ -10,6 +12,8 @@ const STEPS = [
 ];
 const RANGES = [["10 min", 10 * MINUTE], ["1 h", HOUR], ["6 h", 6 * HOUR], ["1 day", DAY], ["7 days", 7 * DAY], ["30 days", 30 * DAY]];
 const SHORTEST = 20 * SECOND, LONGEST = 100 * 365 * DAY;
+/** The page at its widest, and what is left and right of the chart: where it will be before it is there. */
+const WIDEST = 1344, AROUND = 80;
 const HEIGHT = 260, LEFT = 48, BOTTOM = 26, TOP = 10, RIGHT = 8;
 
 /** The step that cuts a span into a good number of bars for a width. */
@@ -18,9 +22,9 @@ function stepFor(spanMs, width) {
   return STEPS.find((step) => spanMs / step <= most) ?? STEPS.at(-1);
 }
 
-/** The beginning of the step an instant is in, by the reader's own clock. */
+/** The beginning of the step an instant is in, by the clock of the zone that is shown. */
 function floorTo(ms, step) {
-  const shift = -new Date(ms).getTimezoneOffset() * MINUTE;
+  const shift = offset(ms);
   return Math.floor((ms + shift) / step) * step - shift;
 }
 
@@ -38,7 +42,9 @@ function tickName(ms, step) {
 }
 
 export class UpcomingChart {
-  constructor() {
+  /** `lists` says whether the reader may see which messages the bars are. */
+  constructor(lists) {
+    this.lists = lists;
     this.spanMs = HOUR;
     /** Where it begins; null follows the clock. */
     this.fromMs = null;
@@ -46,9 +52,10 @@ export class UpcomingChart {
     this.data = null;
     this.drag = null;
     this.readout = h("p", { class: "readout", "aria-live": "polite" }, " ");
+    this.listed = h("a", { class: "listed", hidden: !lists }, "List them");
     this.drawing = svg("svg", {
       class: "chart", height: HEIGHT, tabindex: "0", role: "group", "aria-roledescription": "chart",
-      "aria-label": "Messages due, by time and door. Left and right arrows read the bars, Enter zooms into one, plus and minus zoom, Escape goes back to the next hour.",
+      "aria-label": "Messages due, by time and door. Left and right arrows read the bars, Enter zooms into one, the link after the heading lists its messages, plus and minus zoom, Escape goes back to the next hour.",
     });
     this.legend = h("ul", { class: "legend", "aria-label": "Doors" });
     this.numbers = h("div", {});
@@ -62,16 +69,16 @@ export class UpcomingChart {
         step("‹", "Earlier", () => this.move(-0.5)), step("−", "Zoom out", () => this.zoom(2)),
         step("+", "Zoom in", () => this.zoom(0.5)), step("›", "Later", () => this.move(0.5))));
     this.element = card("What is coming", { class: "wide", aside: controls },
-      h("div", { class: "chart-head" }, this.readout, this.legend), this.drawing,
+      h("div", { class: "chart-head" }, h("div", { class: "told" }, this.readout, this.listed), this.legend), this.drawing,
       h("details", { class: "as-table" }, h("summary", {}, "As a table"), this.numbers));
     this.listen();
-    this.watcher = new ResizeObserver(() => this.draw());
+    this.watcher = new ResizeObserver(() => this.resized());
     this.watcher.observe(this.drawing);
   }
 
   /** What is asked for: aligned, so that bars stay where they are while time goes on. */
   window() {
-    const width = this.drawing.clientWidth || 800;
+    const width = this.drawing.clientWidth || Math.min(document.documentElement.clientWidth, WIDEST) - AROUND;
     const step = stepFor(this.spanMs, width - LEFT);
     const from = floorTo(this.fromMs ?? Date.now(), step);
     const buckets = Math.max(1, Math.min(1000, Math.ceil(this.spanMs / step)));
@@ -87,6 +94,12 @@ export class UpcomingChart {
       this.data = data;
       this.draw();
     }
+  }
+
+  resized() {
+    const { from_ms: from, to_ms: to } = this.window();
+    this.draw();
+    if (this.data && (this.data.from_ms !== from || this.data.to_ms !== to)) this.refresh().catch(() => {});
   }
 
   look(fromMs, spanMs) {
@@ -135,12 +148,17 @@ export class UpcomingChart {
     this.drawing.addEventListener("pointerup", () => {
       const drag = this.drag;
       this.drag = null;
-      if (!drag || drag.from === drag.to) { this.draw(); return; }
+      if (!drag) return;
+      if (drag.from === drag.to) {
+        // A finger reads a bar first; the link beside the words then lists it.
+        if (this.lists && event.pointerType === "mouse") go(this.address(drag.from));
+        else this.draw();
+        return;
+      }
       const [low, high] = [Math.min(drag.from, drag.to), Math.max(drag.from, drag.to) + 1];
       this.look(this.data.edges_ms[low], this.data.edges_ms[high] - this.data.edges_ms[low]);
     });
     this.drawing.addEventListener("pointercancel", () => { this.drag = null; this.draw(); });
-    this.drawing.addEventListener("dblclick", () => this.zoom(0.5));
     this.drawing.addEventListener("keydown", (event) => this.key(event));
   }
 
@@ -158,6 +176,12 @@ export class UpcomingChart {
     else return;
     event.preventDefault();
     this.draw();
+  }
+
+  /** The messages of one bar, or of all of them. */
+  address(at = null) {
+    const { edges_ms: edges } = this.data;
+    return messagesAddress(at === null ? { from: edges[0], to: edges.at(-1) } : { from: edges[at], to: edges[at + 1] });
   }
 
   /** One bar in words. */
@@ -214,7 +238,9 @@ export class UpcomingChart {
     });
     parts.push(...this.ticks(edges, width, x));
     put(this.drawing, parts);
-    this.readout.textContent = this.cursor !== null && this.cursor < bars ? this.say(this.cursor) : this.tell();
+    const chosen = this.cursor !== null && this.cursor < bars ? this.cursor : null;
+    this.readout.textContent = chosen === null ? this.tell() : this.say(chosen);
+    this.listed.setAttribute("href", this.address(chosen));
     put(this.legend, names.map((door) => h("li", {}, svg("svg", { width: 10, height: 10, "aria-hidden": "true" }, svg("rect", { class: `door-${door}`, width: 10, height: 10, rx: 2 })), door)));
     this.list(names, totals);
   }
@@ -237,8 +263,14 @@ export class UpcomingChart {
     const rows = totals.map((total, at) => [total, at]).filter(([total]) => total);
     put(this.numbers, rows.length
       ? table("Messages due by time and door", [["From", ""], ["Due", "number"], ...names.map((door) => [door, "number"])],
-        rows.map(([total, at]) => [`${day(this.data.edges_ms[at])}, ${clock(this.data.edges_ms[at], true)}`, count(total), ...names.map((door) => count(this.data.doors[door][at]))]))
+        rows.map(([total, at]) => [this.from(at), count(total), ...names.map((door) => count(this.data.doors[door][at]))]))
       : h("p", { class: "empty" }, "Nothing is due."));
+  }
+
+  /** Where a bar begins, as a way to its messages. */
+  from(at) {
+    const text = `${day(this.data.edges_ms[at])}, ${clock(this.data.edges_ms[at], true)}`;
+    return this.lists ? h("a", { href: this.address(at) }, text) : text;
   }
 
   close() { this.watcher.disconnect(); }

@@ -50,6 +50,34 @@ export function facts(pairs) {
     pairs.map(([name, value, kind]) => h("div", {}, h("dt", {}, name), h("dd", { class: kind ?? null }, value))));
 }
 
+/** A field with its label. */
+export function field(label, input, kind = "") {
+  return h("div", { class: `field ${kind}` }, h("label", { for: input.id }, label), input);
+}
+
+/** Options of a select, as [value, name], with one chosen. */
+export const options = (all, chosen) => all.map(([value, name]) => h("option", { value, selected: value === chosen }, name));
+
+/** A namespace: any for who reaches all of them, else one of those. */
+export function namespaceField(may, value) {
+  return may.everywhere
+    ? h("input", { id: "namespace", autocomplete: "off", spellcheck: "false", placeholder: "any", value: value ?? "" })
+    : h("select", { id: "namespace" }, options(may.namespaces.map((one) => [one, one]), value ?? may.namespaces[0]));
+}
+
+/** The way back to a list. */
+export const back = (name, href) => h("p", { class: "back" }, h("a", { href }, `‹ ${name}`));
+
+/** What is said where something cannot be shown. */
+export function failed(error, absent = null) {
+  return h("p", { class: "empty error", role: "alert" }, absent && error.status === 404 ? absent : `That did not work: ${error.message}.`);
+}
+
+/** A text with a button that copies it. */
+export function copyable(text) {
+  return [h("code", {}, text), h("button", { class: "plain small", type: "button", onclick: () => navigator.clipboard.writeText(text).then(() => notice("Copied."), () => notice("The browser does not let this page copy.", "bad")) }, "Copy")];
+}
+
 let notices = 0;
 
 /** Say something in passing. */

@@ -1,4 +1,6 @@
-// Numbers, sizes, durations and instants for people. Instants are shown in the reader's own time zone.
+// Numbers, sizes, durations and instants for people. Instants are shown in the time zone that was chosen.
+
+import { fields } from "./zone.js";
 
 const plain = new Intl.NumberFormat("en");
 const short = new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 });
@@ -45,13 +47,13 @@ const two = (value) => String(value).padStart(2, "0");
 const MONTHS = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
 
 export function clock(ms, withSeconds = false) {
-  const at = new Date(ms);
-  return `${two(at.getHours())}:${two(at.getMinutes())}${withSeconds ? `:${two(at.getSeconds())}` : ""}`;
+  const at = fields(ms);
+  return `${two(at.hour)}:${two(at.minute)}${withSeconds ? `:${two(at.second)}` : ""}`;
 }
 
 export function day(ms, withYear = false) {
-  const at = new Date(ms);
-  return `${at.getDate()} ${MONTHS[at.getMonth()]}${withYear ? ` ${at.getFullYear()}` : ""}`;
+  const at = fields(ms);
+  return `${at.day} ${MONTHS[at.month - 1]}${withYear ? ` ${at.year}` : ""}`;
 }
 
 /** An instant in full. */
@@ -59,6 +61,9 @@ export function instant(ms) {
   if (ms === null || ms === undefined) return "–";
   return `${day(ms, true)}, ${clock(ms, true)}`;
 }
+
+/** An instant in full, to the millisecond. */
+export const precise = (ms) => `${instant(ms)}.${String(((ms % SECOND) + SECOND) % SECOND).padStart(3, "0")}`;
 
 /** How far away an instant is. */
 export function away(ms, nowMs) {
@@ -69,3 +74,38 @@ export function away(ms, nowMs) {
 
 /** A topic's name as people say it. */
 export const topicName = (full) => full.replace(/^persistent:\/\//, "").replace(/^public\/default\//, "");
+
+const UNITS = [["w", 7 * DAY], ["d", DAY], ["h", HOUR], ["m", MINUTE], ["s", SECOND], ["ms", 1]];
+
+/** A duration exactly, as it is typed: 90000 is 1m30s. */
+export function spell(ms) {
+  if (ms <= 0) return String(ms);
+  return UNITS.map(([name, size]) => { const whole = Math.floor(ms / size); ms -= whole * size; return whole ? `${whole}${name}` : ""; }).join("");
+}
+
+/** The duration that was typed, like 1h30m, or a number of milliseconds; null for anything else. */
+export function typed(text) {
+  if (/^-?\d+$/.test(text)) return Number(text);
+  const found = /^(?:(\d+)w)?(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?(?:(\d+)ms)?$/.exec(text.replace(/\s/g, ""));
+  if (!text || !found) return null;
+  return UNITS.reduce((sum, [, size], at) => sum + Number(found[at + 1] ?? 0) * size, 0);
+}
+
+/** JSON with its lines indented, every number and text as it was written; null for what is no JSON. */
+export function indented(text) {
+  try { JSON.parse(text); } catch { return null; }
+  const tokens = text.match(/"(?:[^"\\]|\\.)*"|[{}[\],:]|[^\s{}[\],:"]+/g) ?? [];
+  let depth = 0, line = "";
+  tokens.forEach((token, at) => {
+    const next = tokens[at + 1];
+    const open = token === "{" || token === "[", empty = open && (next === "}" || next === "]");
+    if (token === "}" || token === "]") {
+      depth -= 1;
+      if (!["{", "["].includes(tokens[at - 1])) line += `\n${"  ".repeat(depth)}`;
+    }
+    line += token === ":" ? ": " : token;
+    if (open) depth += 1;
+    if (token === "," || (open && !empty)) line += `\n${"  ".repeat(depth)}`;
+  });
+  return line;
+}

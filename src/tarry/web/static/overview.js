@@ -2,9 +2,14 @@
 
 import { api, every } from "./api.js";
 import { UpcomingChart } from "./chart.js";
-import { card, facts, h, put, svg, table, tellHealth } from "./dom.js";
+import { card, facts, h, put, svg, table } from "./dom.js";
 import { away, bytes, compact, count, duration, instant, topicName } from "./format.js";
+import { destination } from "./message.js";
+import { go, messageAddress, messagesAddress, topicAddress } from "./route.js";
 import { Slots } from "./slots.js";
+
+/** A text that leads to a view, for those who may see it. */
+const way = (may, href, text) => (may ? h("a", { href }, text) : text);
 
 function tile(name) {
   const value = h("p", { class: "value" }, "–"), note = h("p", { class: "note" }, " ");
@@ -12,16 +17,19 @@ function tile(name) {
   return { element, show(text, more = "", kind = "") { value.textContent = text; value.className = `value ${kind}`; note.textContent = more || " "; } };
 }
 
-/** Messages sent in the last minutes, one bar for each step. */
-function deliveries({ sent, step_ms: step }) {
+/** Messages sent in the last minutes, one bar for each step; a bar leads to its messages. */
+function deliveries({ sent, step_ms: step }, nowMs, lists) {
   const most = Math.max(4, ...sent), total = sent.reduce((sum, one) => sum + one, 0);
+  const from = (at) => nowMs - (sent.length - at) * step;
   return svg("svg", { class: "spark", viewBox: `0 0 ${sent.length * 10} 80`, preserveAspectRatio: "none", role: "img",
     "aria-label": `${count(total)} messages sent in the last ${duration(sent.length * step)}; at most ${count(most)} in ${duration(step)}` },
-  sent.map((value, at) => svg("rect", { class: value ? "sent" : "sent none", x: at * 10 + 1, y: 79 - (value / most) * 76, width: 8, height: Math.max(1, (value / most) * 76) })));
+  sent.map((value, at) => svg("rect", { class: `${value ? "sent" : "sent none"} ${value && lists ? "way" : ""}`, x: at * 10 + 1, y: 79 - (value / most) * 76, width: 8, height: Math.max(1, (value / most) * 76),
+    onclick: value && lists ? () => go(messagesAddress({ state: "sent", from: from(at), to: from(at + 1) })) : null })));
 }
 
 class Happening {
-  constructor() {
+  constructor(lists) {
+    this.lists = lists;
     this.body = h("div", {});
     this.element = card("What is happening", { class: "half" }, this.body);
   }
@@ -29,15 +37,16 @@ class Happening {
   show(now) {
     const { recent, counters } = now;
     const doors = Object.entries(recent.doors);
-    put(this.body, deliveries(recent),
-      h("p", { class: "ends muted" }, h("span", {}, `${duration(recent.sent.length * recent.step_ms)} ago`), h("span", {}, "now")),
+    const span = recent.sent.length * recent.step_ms, lately = { state: "sent", from: now.now_ms - span };
+    put(this.body, deliveries(recent, now.now_ms, this.lists),
+      h("p", { class: "ends muted" }, h("span", {}, `${duration(span)} ago`), this.lists ? h("a", { href: messagesAddress(lately) }, "List them") : null, h("span", {}, "now")),
       doors.length
         ? table("Lateness in the last five minutes, by door", [["Door", ""], ["Sent", "number"], ["p50", "number"], ["p95", "number"], ["p99", "number"], ["Latest", "number"]],
-          doors.map(([door, of]) => [door, count(of.sent), `≤ ${duration(of.p50_ms)}`, `≤ ${duration(of.p95_ms)}`, `≤ ${duration(of.p99_ms)}`, duration(of.max_ms)]))
+          doors.map(([door, of]) => [way(this.lists, messagesAddress({ ...lately, door }), door), count(of.sent), `≤ ${duration(of.p50_ms)}`, `≤ ${duration(of.p95_ms)}`, `≤ ${duration(of.p99_ms)}`, duration(of.max_ms)]))
         : h("p", { class: "empty" }, "Nothing was sent in the last five minutes."),
       facts([
-        ["On their way", count(now.sending)], ["Accepted", count(counters.accepted ?? 0)], ["Sent", count(counters.sent ?? 0)], ["Cancelled", count(counters.cancelled ?? 0)],
-        ["Failed", count(counters.failed ?? 0), counters.failed ? "bad" : ""], ["Tried again", count(counters.retried ?? 0)],
+        ["On their way", count(now.sending)], ["Accepted", count(counters.accepted ?? 0)], ["Sent", count(counters.sent ?? 0)], ["Cancelled", way(this.lists, messagesAddress({ state: "cancelled" }), count(counters.cancelled ?? 0))],
+        ["Failed", way(this.lists, messagesAddress({ state: "failed" }), count(counters.failed ?? 0)), counters.failed ? "bad" : ""], ["Tried again", count(counters.retried ?? 0)],
       ]));
   }
 }
@@ -78,7 +87,7 @@ class Backlogs {
   show({ subscriptions, total }) {
     put(this.body, subscriptions.length
       ? table("Subscriptions, the largest backlog first", [["Topic", ""], ["Subscription", ""], ["Type", ""], ["Backlog", "number"], ["Unacknowledged", "number"], ["Consumers", "number"]],
-        subscriptions.map(({ topic, name, figures }) => [topicName(topic), name, figures.type.replace("_", "-"), count(figures.backlog), count(figures.unacked), count(figures.consumers.length)]))
+        subscriptions.map(({ topic, name, figures }) => [h("a", { href: topicAddress(topic) }, topicName(topic)), h("a", { href: topicAddress(topic, { from: figures.acknowledged_below }) }, name), figures.type.replace("_", "-"), count(figures.backlog), count(figures.unacked), count(figures.consumers.length)]))
       : h("p", { class: "empty" }, "No topic has a subscription."),
     total > subscriptions.length ? h("p", { class: "muted" }, `${count(total - subscriptions.length)} more have less to acknowledge.`) : null);
   }
@@ -94,7 +103,7 @@ class Failures {
     const { messages } = await api.get("/v1/messages", { state: "finalised", outcome: "failed", limit: 10 });
     put(this.body, messages.length
       ? table("Latest messages that failed", [["When", ""], ["Destination", ""], ["Owner", ""], ["Attempts", "number"], ["Reason", ""]],
-        messages.map((one) => [instant(one.finalised_at_ms), topicName(one.destination), one.owner || "–", count(one.attempts), one.reason ?? "–"]))
+        messages.map((one) => [h("a", { href: messageAddress(one.id) }, instant(one.finalised_at_ms)), destination(one.destination), one.owner || "–", count(one.attempts), one.reason ?? "–"]))
       : h("p", { class: "empty" }, "None."));
   }
 }
@@ -102,30 +111,22 @@ class Failures {
 /** What fails is asked for again; the bar says how the server is. */
 const quietly = (ask) => async () => { try { await ask(); } catch { /* see above */ } };
 
-export function overviewPage(main, rights) {
+export async function overviewPage(place, may) {
   const backlogs = new Backlogs();
-  if (!rights.everywhere) {
-    put(main, h("h1", { class: "unseen" }, "Overview"), h("p", { class: "empty" }, "Figures of the whole server are shown to tokens that reach all namespaces. Yours reaches ", rights.namespaces.join(", "), "."), backlogs.element);
-    tellHealth(null, "Connected");
-    return every(5000, quietly(async () => backlogs.show(await api.get("/v1/backlogs", { limit: 20 }))));
+  const behind = quietly(async () => backlogs.show(await api.get("/v1/backlogs", { limit: 20 })));
+  if (!may.everywhere) {
+    await behind();
+    place(h("h1", {}, "Overview"), h("p", { class: "empty" }, "Figures of the whole server are shown to tokens that reach all namespaces. Yours reaches ", may.namespaces.join(", "), "."), backlogs.element);
+    return every(5000, behind);
   }
+  const lists = may.admin;
   const tiles = { pending: tile("Waiting"), next: tile("Next due"), sent: tile("Sent"), late: tile("Lateness"), failed: tile("Failed"), lag: tile("To index") };
-  const chart = new UpcomingChart(), happening = new Happening(), parts = new Parts(), slots = new Slots();
-  const failures = rights.admin ? new Failures() : null;
-  put(main, h("h1", { class: "unseen" }, "Overview"),
-    h("div", { class: "tiles" }, Object.values(tiles).map((one) => one.element)),
-    h("div", { class: "cards" }, chart.element, happening.element, parts.element, slots.element, backlogs.element, failures?.element ?? null));
+  const chart = new UpcomingChart(lists), happening = new Happening(lists), parts = new Parts(), slots = new Slots(lists);
+  const failures = lists ? new Failures() : null;
   let failedBefore = null, failedShown = null;
 
-  const live = async () => {
-    let now;
-    try {
-      now = await api.get("/v1/overview");
-    } catch (error) {
-      if (error.status !== 401) tellHealth(false, error.status === 0 ? "No answer" : "Not ready", [error.message]);
-      return;
-    }
-    tellHealth(now.ready, now.ready ? "Ready" : "Not ready", now.reasons);
+  const live = quietly(async () => {
+    const now = await api.get("/v1/overview");
     const sent = now.recent.sent.reduce((sum, one) => sum + one, 0);
     const p99 = Math.max(0, ...Object.values(now.recent.doors).map((door) => door.p99_ms));
     const failed = now.counters.failed ?? 0;
@@ -143,12 +144,16 @@ export function overviewPage(main, rights) {
       failedShown = failed;
       await quietly(() => failures.refresh())();
     }
-  };
-  const stops = [
-    every(2000, live),
-    every(5000, quietly(() => chart.refresh())),
-    every(5000, quietly(async () => backlogs.show(await api.get("/v1/backlogs", { limit: 20 })))),
-    every(10000, quietly(async () => slots.show(await api.get("/v1/slots"), Date.now()))),
-  ];
+  });
+  const coming = quietly(() => chart.refresh());
+  const indexed = quietly(async () => slots.show(await api.get("/v1/slots"), Date.now()));
+  // All of it together, when all of it is there: nothing moves under the reader's eyes.
+  await Promise.all([live(), coming(), behind(), indexed()]);
+  place(h("h1", { class: "unseen" }, "Overview"),
+    h("div", { class: "tiles" }, Object.values(tiles).map((one) => one.element)),
+    h("div", { class: "cards" }, chart.element, happening.element, parts.element, slots.element, backlogs.element, failures?.element ?? null));
+  chart.draw();
+  slots.draw();
+  const stops = [every(2000, live), every(5000, coming), every(5000, behind), every(10000, indexed)];
   return () => { stops.forEach((stop) => stop()); chart.close(); slots.close(); };
 }

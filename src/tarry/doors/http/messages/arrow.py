@@ -20,15 +20,14 @@ from tarry.core.errors import Invalid, TarryError
 from tarry.core.ids import ID_CHARS
 from tarry.core.limits import MAX_BATCH_BYTES, SECOND_MS
 from tarry.core.message import Message
-from tarry.doors.http.asgi import Receive, Scope, Send, respond
-from tarry.doors.http.bodies import header, read_pieces
-from tarry.doors.http.deadlines import Deadlines
 from tarry.doors.http.gate import keep_pace
 from tarry.doors.http.problems import encode, problem_of
 from tarry.doors.http.settings import HttpSettings
 from tarry.doors.http.shapes import BatchDefaults
 from tarry.engine.api import COLUMNS, ColumnsScheduled, columns_of
 from tarry.engine.engine import Engine
+from tarry.http.request import Request
+from tarry.http.response import Response
 from tarry.ledger.columns import int64_column, numbers_of
 
 ARROW_TYPE: Final = b"application/vnd.apache.arrow.stream"
@@ -66,19 +65,17 @@ ANSWER: Final = pa.schema(
 class ArrowBatches:
     """Takes a whole stream, up to its bound, and schedules it in chunks."""
 
-    def __init__(self, engine: Engine, settings: HttpSettings, deadlines: Deadlines) -> None:
+    def __init__(self, engine: Engine, settings: HttpSettings) -> None:
         self._engine = engine
         self._max_bytes = settings.max_arrow_bytes
         self._max_ms = settings.batch_timeout_ms
-        self._deadlines = deadlines
 
-    async def schedule(
-        self, scope: Scope, receive: Receive, send: Send, caller: Caller, defaults: BatchDefaults
-    ) -> None:
+    async def schedule(self, request: Request, defaults: BatchDefaults) -> Response:
         """Take the body, schedule its rows, answer."""
-        if header(scope, b"idempotency-key") is not None:
+        if request.header(b"idempotency-key") is not None:
             raise Invalid("Idempotency-Key", "is not honoured for Arrow streams; use NDJSON")
-        pieces = await read_pieces(scope, receive, self._max_bytes, self._deadlines)
+        caller = request.caller
+        pieces = await request.stream.read_all(self._max_bytes)
         message = defaults_message(defaults)
 
         def read() -> list[pa.RecordBatch]:
@@ -96,8 +93,7 @@ class ArrowBatches:
             # What is due meanwhile has its turn.
             await asyncio.sleep(0)
         done = [await answer for answer in answers]
-        await respond(
-            send,
+        return Response(
             200,
             [(b"content-type", ARROW_TYPE), (b"cache-control", b"no-store")],
             await asyncio.to_thread(write_answers, done),

@@ -9,16 +9,14 @@ A request that is cut short has scheduled exactly the lines that came whole.
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import TypeVar
 
-from tarry.core.access import Access, Caller
+from tarry.core.access import Access
 from tarry.core.errors import Invalid, TarryError, Unavailable
 from tarry.core.limits import MAX_IDEMPOTENCY_KEY_BYTES
-from tarry.core.rights import HTTP, right_of
-from tarry.doors.http.asgi import Disconnected, Receive, Scope, Send, refuse
 from tarry.doors.http.bodies import read_query
-from tarry.doors.http.deadlines import Deadlines
-from tarry.doors.http.gate import Gate, keep_pace
+from tarry.doors.http.gate import keep_pace
 from tarry.doors.http.messages.arrow import (
     ARROW_TYPE,
     ROW_OVERHEAD_BYTES,
@@ -44,6 +42,10 @@ from tarry.doors.http.shares import Shares
 from tarry.engine.answer import Answer
 from tarry.engine.api import Columns
 from tarry.engine.engine import Engine
+from tarry.http.application import Outcome
+from tarry.http.errors import BodyTooSlow, Gone
+from tarry.http.request import Request
+from tarry.http.response import Response, Sender, Streamed
 
 T = TypeVar("T")
 
@@ -56,7 +58,7 @@ MAX_IN_FLIGHT_BYTES = 4 * 1024 * 1024
 """Maximum bytes of one request's lines that the engine has and that are not durable yet."""
 GRACE_S = 30.0
 """How long the answers may take that are left when a batch's time is over."""
-_SCHEDULE = right_of(HTTP, "POST /v1/messages/batch")
+_HEADERS = ((b"content-type", NDJSON_TYPE), (b"cache-control", b"no-store"))
 MAX_BATCH_KEY_BYTES = MAX_IDEMPOTENCY_KEY_BYTES - 12
 """The key of a line is the request's with the line's number after it."""
 
@@ -64,14 +66,10 @@ MAX_BATCH_KEY_BYTES = MAX_IDEMPOTENCY_KEY_BYTES - 12
 class Batches:
     """POST /v1/messages/batch."""
 
-    def __init__(
-        self, engine: Engine, gate: Gate, settings: HttpSettings, deadlines: Deadlines, access: Access
-    ) -> None:
+    def __init__(self, engine: Engine, settings: HttpSettings, access: Access) -> None:
         self._engine = engine
-        self._gate = gate
         self._settings = settings
-        self._deadlines = deadlines
-        self._arrow = ArrowBatches(engine, settings, deadlines)
+        self._arrow = ArrowBatches(engine, settings)
         self._places = Shares(settings.max_batches, "batches under way", access)
 
     @property
@@ -79,34 +77,39 @@ class Batches:
         """Number of batch requests under way."""
         return self._places.taken
 
-    async def schedule(self, scope: Scope, receive: Receive, send: Send) -> None:
+    def schedule(self, request: Request) -> Outcome:
         """Take a batch in either form."""
+        defaults = read_query(request.query, BatchDefaults)
+        kind = (request.header(b"content-type") or b"").partition(b";")[0].strip().lower()
+        if kind == ARROW_TYPE:
+            return self._schedule_arrow(request, defaults)
+        if kind not in _ALIASES:
+            raise unsupported(f"{NDJSON_TYPE.decode()} or {ARROW_TYPE.decode()}")
+        key = _batch_key(request.header(b"idempotency-key"))
+        return Streamed(200, _HEADERS, partial(self._schedule_ndjson, request, defaults, key))
+
+    async def _schedule_arrow(self, request: Request, defaults: BatchDefaults) -> Response:
+        self._places.take(request.caller)
         try:
-            caller, content_type, key = self._gate.let_in(scope)
-            _SCHEDULE.check(caller)
-            defaults = read_query(scope, BatchDefaults)
-            kind = (content_type or b"").partition(b";")[0].strip().lower()
-            if kind not in _ALIASES and kind != ARROW_TYPE:
-                raise unsupported(f"{NDJSON_TYPE.decode()} or {ARROW_TYPE.decode()}")
-            self._places.take(caller)
-            try:
-                if kind == ARROW_TYPE:
-                    await self._arrow.schedule(scope, receive, send, caller, defaults)
-                else:
-                    await self._ndjson(receive, send, caller, defaults, _batch_key(key))
-            finally:
-                self._places.give_back(caller)
-        except TarryError as error:
-            await refuse(send, error)
-        except Disconnected:
-            return
+            return await self._arrow.schedule(request, defaults)
+        finally:
+            self._places.give_back(request.caller)
+
+    async def _schedule_ndjson(
+        self, request: Request, defaults: BatchDefaults, key: str | None, sender: Sender
+    ) -> None:
+        self._places.take(request.caller)
+        try:
+            await self._ndjson(request, defaults, key, sender)
+        finally:
+            self._places.give_back(request.caller)
 
     async def _ndjson(
-        self, receive: Receive, send: Send, caller: Caller, defaults: BatchDefaults, key: str | None
+        self, request: Request, defaults: BatchDefaults, key: str | None, sender: Sender
     ) -> None:
-        splitter = LineSplitter(self._settings.max_body_bytes)
+        caller, splitter = request.caller, LineSplitter(self._settings.max_body_bytes)
         until_s = asyncio.get_running_loop().time() + self._settings.batch_timeout_ms / 1000
-        answers = _Answers(send, self._settings.max_answer_bytes, self._deadlines, until_s)
+        answers = _Answers(sender, self._settings.max_answer_bytes, until_s)
         writing = asyncio.create_task(answers.write())
         step = caller.standing.at_once(CHUNK_LINES)
         try:
@@ -114,12 +117,8 @@ class Batches:
             while more:
                 await answers.room()
                 answers.check_time()
-                with self._deadlines.within():
-                    event = await receive()
-                if event["type"] == "http.disconnect":
-                    raise Disconnected
-                piece = event.get("body", b"")
-                more = event.get("more_body", False)
+                piece = await _next_piece(request)
+                more = bool(piece)
                 pieces = splitter.feed(piece) if more else [*splitter.feed(piece), *splitter.finish()]
                 for start in range(0, len(pieces), step):
                     if start:
@@ -138,16 +137,13 @@ class Batches:
                     else:
                         self._schedule_columns(columns, defaults, {}, answers, size)
         except HttpRefusal as late:
-            if not answers.begun:
+            if answers.next_line == 1:
                 raise
             answers.add_refusal(late)
         finally:
             answers.end()
             # An answer that nobody will read has no writer; what was accepted stays accepted.
             await writing
-        if not answers.begun:
-            await answers.begin()
-        await send({"type": "http.response.body", "body": b""})
 
     def _schedule_lines(
         self, lines: list[Line], defaults: BatchDefaults, key: str | None, answers: "_Answers", size: int
@@ -186,11 +182,10 @@ class Batches:
 class _Answers:
     """The answers of one request, sent in order as they become durable."""
 
-    def __init__(self, send: Send, max_bytes: int, deadlines: Deadlines, until_s: float) -> None:
+    def __init__(self, sender: Sender, max_bytes: int, until_s: float) -> None:
         """`until_s`: when the whole request has to be over, however its client keeps it going; on the loop's clock."""
-        self._send = send
+        self._sender = sender
         self._max_bytes = max_bytes
-        self._deadlines = deadlines
         self._until_s = until_s
         self._clock = asyncio.get_running_loop().time
         self._slots: deque[_Slot] = deque()
@@ -200,7 +195,6 @@ class _Answers:
         self._ended = False
         self._gone = False
         self.next_line = 1
-        self.begun = False
 
     def add(self, answer: Answer[T], write: Callable[[T], bytes], count: int, size: int) -> None:
         """Promise the answers to `count` lines that came in `size` bytes."""
@@ -239,7 +233,7 @@ class _Answers:
         """Wait until more may be read."""
         while self._in_flight_bytes > MAX_IN_FLIGHT_BYTES or self._held_bytes > self._max_bytes:
             if self._gone:
-                raise Disconnected
+                raise Gone
             self._changed.clear()
             await self._changed.wait()
 
@@ -247,17 +241,6 @@ class _Answers:
         """Nothing more will be added."""
         self._ended = True
         self._changed.set()
-
-    async def begin(self) -> None:
-        """Send the head of the answer."""
-        self.begun = True
-        await self._send(
-            {
-                "type": "http.response.start",
-                "status": 200,
-                "headers": [(b"content-type", NDJSON_TYPE), (b"cache-control", b"no-store")],
-            }
-        )
 
     async def write(self) -> None:
         """Send what is there, in order, until the end."""
@@ -268,18 +251,12 @@ class _Answers:
                     await self._changed.wait()
                     continue
                 if self._clock() > self._until_s + GRACE_S:
-                    raise Disconnected
+                    raise Gone
                 lines = self._slots.popleft().lines
                 assert lines is not None
-                with self._deadlines.within():
-                    if not self.begun:
-                        await self.begin()
-                    await self._send({"type": "http.response.body", "body": lines, "more_body": True})
+                await self._sender.write(lines)
                 self._held_bytes -= len(lines)
                 self._changed.set()
-        except HttpRefusal:
-            # A client that takes no answers is as good as gone.
-            raise Disconnected from None
         finally:
             self._gone = True
             self._changed.set()
@@ -295,6 +272,13 @@ class _Slot:
         self.count = count
         self.size = size
         self.lines: bytes | None = None
+
+
+async def _next_piece(request: Request) -> bytes:
+    try:
+        return await request.stream.read()
+    except BodyTooSlow:
+        raise timed_out() from None
 
 
 def _batch_key(value: bytes | None) -> str | None:

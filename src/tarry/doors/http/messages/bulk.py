@@ -9,21 +9,19 @@ import os
 from typing import Final
 
 import msgspec
-from starlette.requests import Request
-from starlette.responses import Response
 
 from tarry.core.access import Caller
 from tarry.core.errors import Conflict, NotFound, Unavailable
 from tarry.core.names import check_name
 from tarry.core.times import format_instant
-from tarry.doors.http.asgi import json_response
-from tarry.doors.http.bodies import check_json, decode, header, read_body, read_query
-from tarry.doors.http.deadlines import Deadlines
-from tarry.doors.http.gate import caller_of
+from tarry.doors.http.bodies import check_json, decode, read_query
+from tarry.doors.http.responses import json_response
 from tarry.doors.http.settings import HttpSettings
 from tarry.doors.http.shapes import AdoptedAnswer, AdoptedBatchesAnswer, BatchesQuery
 from tarry.engine.api import BatchView
 from tarry.engine.engine import Engine
+from tarry.http.request import Request
+from tarry.http.response import Response
 from tarry.index.inspection import inspect
 from tarry.index.manifest import BatchManifest
 from tarry.index.schema import STAGED
@@ -37,10 +35,8 @@ _decoder = msgspec.json.Decoder(BatchManifest)
 class BulkEndpoints:
     """The endpoints under `/v1/batches`."""
 
-    def __init__(self, engine: Engine, settings: HttpSettings, deadlines: Deadlines) -> None:
+    def __init__(self, engine: Engine, settings: HttpSettings) -> None:
         self._engine = engine
-        self._deadlines = deadlines
-        self._max_body_bytes = settings.max_body_bytes
         self._index = settings.index
         self._places = asyncio.Semaphore(AT_ONCE)
 
@@ -57,8 +53,8 @@ class BulkEndpoints:
     async def adopt(self, request: Request) -> Response:
         """PUT /v1/batches/{batch}."""
         caller, name = _reach(request)
-        check_json(header(request.scope, b"content-type"))
-        body = await read_body(request.scope, request.receive, self._max_body_bytes, self._deadlines)
+        check_json(request.header(b"content-type"))
+        body = request.body
         manifest = decode(_decoder, body)
         for namespace in manifest.namespaces:
             caller.require_namespace(namespace)
@@ -80,8 +76,8 @@ class BulkEndpoints:
 
     async def list(self, request: Request) -> Response:
         """GET /v1/batches."""
-        caller = caller_of(request)
-        query = read_query(request.scope, BatchesQuery)
+        caller = request.caller
+        query = read_query(request.query, BatchesQuery)
         page = self._engine.batches.list_batches(query.limit, query.page, caller.covers)
         return json_response(
             AdoptedBatchesAnswer(batches=[_answer(view) for view in page.batches], next_page=page.next_page)
@@ -106,8 +102,8 @@ class BulkEndpoints:
 
 
 def _reach(request: Request) -> tuple[Caller, str]:
-    caller = caller_of(request)
-    name: str = request.path_params["batch"]
+    caller = request.caller
+    name: str = request.params["batch"]
     check_name(name, "batch")
     return caller, name
 

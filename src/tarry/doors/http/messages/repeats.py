@@ -4,29 +4,24 @@ from typing import Annotated, Any, Final, Literal
 
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
-from starlette.requests import Request
-from starlette.responses import Response
 
 from tarry.core.errors import Invalid
 from tarry.core.names import parse_namespace
 from tarry.core.repeat import Missed, Repeat
 from tarry.core.times import format_instant, parse_duration_ms, parse_instant_ms
-from tarry.doors.http.asgi import json_response, nothing
 from tarry.doors.http.bodies import (
     check_json,
     decode,
-    header,
     payload_of,
-    read_body,
     read_query,
     text_or_bytes,
 )
-from tarry.doors.http.deadlines import Deadlines
-from tarry.doors.http.gate import caller_of
-from tarry.doors.http.settings import HttpSettings
+from tarry.doors.http.responses import json_response, nothing
 from tarry.doors.http.shapes import MAX_EXACT_INT, Duration, Instant, Json, Milliseconds, Taken, Text
 from tarry.engine.api import RepeatView
 from tarry.engine.engine import Engine
+from tarry.http.request import Request
+from tarry.http.response import Response
 
 Cron = Annotated[
     str,
@@ -127,15 +122,13 @@ _decoder: Final = msgspec.json.Decoder(RepeatRequest)
 class RepeatEndpoints:
     """The endpoints under `/v1/repeats`."""
 
-    def __init__(self, engine: Engine, settings: HttpSettings, deadlines: Deadlines) -> None:
+    def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._deadlines = deadlines
-        self._max_body_bytes = settings.max_body_bytes
 
     async def list(self, request: Request) -> Response:
         """GET /v1/repeats."""
-        caller = caller_of(request)
-        query = read_query(request.scope, RepeatsQuery)
+        caller = request.caller
+        query = read_query(request.query, RepeatsQuery)
         if query.namespace is not None:
             caller.require_namespace(parse_namespace(query.namespace))
         elif caller.namespaces is not None:
@@ -147,9 +140,9 @@ class RepeatEndpoints:
     async def set(self, request: Request) -> Response:
         """PUT /v1/repeats/{tenant}/{namespace}/{name}."""
         place = _reach(request)
-        check_json(header(request.scope, b"content-type"))
-        body = await read_body(request.scope, request.receive, self._max_body_bytes, self._deadlines)
-        return json_response(_shown(await self._engine.repeats.set(*place, _asked(decode(_decoder, body)))))
+        check_json(request.header(b"content-type"))
+        asked = _asked(decode(_decoder, request.body))
+        return json_response(_shown(await self._engine.repeats.set(*place, asked)))
 
     async def get(self, request: Request) -> Response:
         """GET /v1/repeats/{tenant}/{namespace}/{name}."""
@@ -171,9 +164,9 @@ class RepeatEndpoints:
 
 def _reach(request: Request) -> tuple[str, str]:
     """The namespace and the name in the path, once it is clear that the caller may touch them."""
-    params = request.path_params
+    params = request.params
     namespace = parse_namespace(f"{params['tenant']}/{params['namespace']}")
-    caller_of(request).require_namespace(namespace)
+    request.caller.require_namespace(namespace)
     return namespace, str(params["name"])
 
 

@@ -1,17 +1,15 @@
 """Backups: begin, go on, end. Who makes one copies the files itself, and has to be on the server's machine."""
 
 import msgspec
-from starlette.requests import Request
-from starlette.responses import Response
 
 from tarry.core.errors import Unavailable
-from tarry.doors.http.asgi import json_response, nothing
-from tarry.doors.http.bodies import check_json, decode, header, read_body
-from tarry.doors.http.deadlines import Deadlines
-from tarry.doors.http.settings import HttpSettings
+from tarry.doors.http.bodies import check_json, decode
+from tarry.doors.http.responses import json_response, nothing
 from tarry.doors.http.shapes import BackupAnswer, BackupRequest
 from tarry.engine.api import Backup
 from tarry.engine.engine import Engine
+from tarry.http.request import Request
+from tarry.http.response import Response
 
 _decoder = msgspec.json.Decoder(BackupRequest)
 
@@ -19,10 +17,8 @@ _decoder = msgspec.json.Decoder(BackupRequest)
 class BackupEndpoints:
     """The endpoints under `/v1/backups`. Everything is in a backup, so they need the role admin for all namespaces."""
 
-    def __init__(self, engine: Engine, settings: HttpSettings, deadlines: Deadlines) -> None:
+    def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._deadlines = deadlines
-        self._max_body_bytes = settings.max_body_bytes
 
     async def begin(self, request: Request) -> Response:
         """POST /v1/backups."""
@@ -42,10 +38,10 @@ class BackupEndpoints:
 
     async def _asked(self, request: Request) -> BackupRequest:
         self._let_in(request)
-        body = await read_body(request.scope, request.receive, self._max_body_bytes, self._deadlines)
+        body = request.body
         if not body:
             return BackupRequest()
-        check_json(header(request.scope, b"content-type"))
+        check_json(request.header(b"content-type"))
         return decode(_decoder, body)
 
     def _let_in(self, request: Request) -> None:
@@ -62,4 +58,4 @@ class BackupEndpoints:
 
 
 def _name(request: Request) -> str:
-    return str(request.path_params["backup"])
+    return str(request.params["backup"])

@@ -10,19 +10,18 @@ itself. How many read at once is bounded.
 
 import asyncio
 import os
+from functools import partial
 from typing import Final
 
-from starlette.requests import Request
-from starlette.responses import Response
-
 from tarry.core.errors import Damage, Unavailable
-from tarry.doors.http.asgi import Receive, Scope, Send, json_response, until_gone
 from tarry.doors.http.bodies import read_query
-from tarry.doors.http.deadlines import Deadlines
 from tarry.doors.http.problems import HttpRefusal
+from tarry.doors.http.responses import json_response
 from tarry.doors.http.settings import HttpSettings
 from tarry.doors.http.shapes import MAX_EXACT_INT, FramesQuery, LedgerAnswer, SegmentAnswer
 from tarry.engine.engine import Engine
+from tarry.http.request import Request
+from tarry.http.response import Response, Sender, Streamed
 from tarry.ledger.ledger import Ledger
 from tarry.ledger.reader import Stretch
 
@@ -32,9 +31,8 @@ PIECE_BYTES: Final = 256 << 10
 class LedgerEndpoints:
     """GET /v1/ledger and GET /v1/ledger/frames."""
 
-    def __init__(self, engine: Engine, settings: HttpSettings, deadlines: Deadlines) -> None:
+    def __init__(self, engine: Engine, settings: HttpSettings) -> None:
         self._engine = engine
-        self._deadlines = deadlines
         self._limit = settings.max_ledger_readers
         self.under_way = 0
         """Answers that are being read and sent."""
@@ -52,10 +50,10 @@ class LedgerEndpoints:
             )
         )
 
-    async def frames(self, request: Request) -> Response:
+    async def frames(self, request: Request) -> Streamed:
         """The frames of a range, as far as one segment goes."""
         ledger = self._ledger(request)
-        asked = read_query(request.scope, FramesQuery)
+        asked = read_query(request.query, FramesQuery)
         if self.under_way >= self._limit:
             raise Unavailable(f"the ledger already has {self._limit} readers; try again in a moment")
         from_seq = asked.from_seq or ledger.first_seq
@@ -69,7 +67,21 @@ class LedgerEndpoints:
                 place = str(Damage(os.path.basename(error.file), error.offset, error.reason))
                 raise HttpRefusal(500, error.code, place) from error
             raise
-        return _Frames(self, ledger.ledger_id, stretch, self._deadlines)
+        return Streamed(200, _headers(ledger.ledger_id, stretch), partial(self._send, request, stretch))
+
+    async def _send(self, request: Request, stretch: Stretch, sender: Sender) -> None:
+        """Read and send one stretch, piece by piece; ends early if the reader goes or does not take what it asked for."""
+        try:
+            file, offset, left = stretch.file, stretch.offset, stretch.size_bytes
+            while left and not request.gone:
+                piece = await asyncio.to_thread(file.read, min(PIECE_BYTES, left), offset)
+                if not piece:
+                    # The answer stays shorter than it said: the reader sees that it is not whole.
+                    return
+                offset, left = offset + len(piece), left - len(piece)
+                await sender.write(piece)
+        finally:
+            self.under_way -= 1
 
     def _ledger(self, request: Request) -> Ledger:
         if not self._engine.ready:
@@ -77,45 +89,14 @@ class LedgerEndpoints:
         return self._engine.ledger
 
 
-class _Frames(Response):
-    """Sends one stretch, piece by piece."""
-
-    def __init__(
-        self, endpoints: LedgerEndpoints, ledger_id: bytes, stretch: Stretch, deadlines: Deadlines
-    ) -> None:
-        super().__init__(
-            headers={
-                "content-type": "application/octet-stream",
-                "cache-control": "no-store",
-                "tarry-ledger-id": ledger_id.hex(),
-                "tarry-segment": str(stretch.segment),
-                "tarry-offset": str(stretch.offset),
-                "tarry-first-seq": str(stretch.first_seq),
-                "tarry-last-seq": str(stretch.last_seq),
-            }
-        )
-        self.headers["content-length"] = str(stretch.size_bytes)
-        self._endpoints = endpoints
-        self._stretch = stretch
-        self._deadlines = deadlines
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Read and send; ends early if the reader goes or does not take what it asked for."""
-        gone = asyncio.ensure_future(until_gone(receive))
-        try:
-            await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
-            file, offset, left = self._stretch.file, self._stretch.offset, self._stretch.size_bytes
-            while left and not gone.done():
-                piece = await asyncio.to_thread(file.read, min(PIECE_BYTES, left), offset)
-                if not piece:
-                    # The answer stays shorter than it said: the reader sees that it is not whole.
-                    return
-                offset, left = offset + len(piece), left - len(piece)
-                with self._deadlines.within():
-                    await send({"type": "http.response.body", "body": piece, "more_body": left > 0})
-        except HttpRefusal:
-            # It did not take what was sent, for too long.
-            return
-        finally:
-            gone.cancel()
-            self._endpoints.under_way -= 1
+def _headers(ledger_id: bytes, stretch: Stretch) -> list[tuple[bytes, bytes]]:
+    return [
+        (b"content-type", b"application/octet-stream"),
+        (b"cache-control", b"no-store"),
+        (b"content-length", b"%d" % stretch.size_bytes),
+        (b"tarry-ledger-id", ledger_id.hex().encode()),
+        (b"tarry-segment", b"%d" % stretch.segment),
+        (b"tarry-offset", b"%d" % stretch.offset),
+        (b"tarry-first-seq", b"%d" % stretch.first_seq),
+        (b"tarry-last-seq", b"%d" % stretch.last_seq),
+    ]

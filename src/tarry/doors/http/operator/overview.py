@@ -8,16 +8,11 @@ import heapq
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from starlette.requests import Request
-from starlette.responses import Response
-
 from tarry.core.access import Access, Caller
 from tarry.core.errors import Unavailable
 from tarry.core.limits import HOUR_MS
 from tarry.core.names import parse_topic
-from tarry.doors.http.asgi import json_response
 from tarry.doors.http.bodies import read_query
-from tarry.doors.http.gate import caller_of
 from tarry.doors.http.messages.batches import Batches
 from tarry.doors.http.operator.figures import (
     BacklogAnswer,
@@ -33,9 +28,12 @@ from tarry.doors.http.operator.figures import (
 )
 from tarry.doors.http.operator.sent import Sent
 from tarry.doors.http.operator.status import reasons_of
+from tarry.doors.http.responses import json_response
 from tarry.doors.http.topics.sessions import Sessions
 from tarry.engine.api import Subscription
 from tarry.engine.engine import Engine
+from tarry.http.request import Request
+from tarry.http.response import Response
 from tarry.index.progress import Progress
 
 MAX_SLOTS: Final = 5_000
@@ -66,7 +64,7 @@ class OverviewEndpoints:
 
     async def me(self, request: Request) -> Response:
         """GET /v1/me."""
-        caller = caller_of(request)
+        caller = request.caller
         reach = None if caller.namespaces is None else sorted(caller.namespaces)
         return json_response(
             MeAnswer(
@@ -135,7 +133,7 @@ class OverviewEndpoints:
     async def upcoming(self, request: Request) -> Response:
         """GET /v1/upcoming."""
         self._let_see(request)
-        query = read_query(request.scope, UpcomingQuery)
+        query = read_query(request.query, UpcomingQuery)
         from_ms = self._engine.clock.now_ms() if query.from_ms is None else query.from_ms
         to_ms = from_ms + HOUR_MS if query.to_ms is None else query.to_ms
         return json_response(await self._engine.upcoming(from_ms, to_ms, query.buckets))
@@ -158,8 +156,8 @@ class OverviewEndpoints:
 
     async def backlogs(self, request: Request) -> Response:
         """GET /v1/backlogs."""
-        caller = caller_of(request)
-        limit = read_query(request.scope, BacklogsQuery).limit
+        caller = request.caller
+        limit = read_query(request.query, BacklogsQuery).limit
         found: list[tuple[int, str, str, Subscription]] = []
         total = 0
         for topic, name, subscription in list(self._subscriptions(caller)):

@@ -3,19 +3,16 @@
 from typing import Final
 
 import msgspec
-from starlette.requests import Request
-from starlette.responses import Response
 
 from tarry.core.errors import NotFound
 from tarry.core.names import parse_namespace, parse_topic
 from tarry.core.policy import Effective, Policy, PolicyChanges, Scope
-from tarry.doors.http.asgi import json_response, nothing
-from tarry.doors.http.bodies import check_json, decode, header, read_body, read_query
-from tarry.doors.http.deadlines import Deadlines
-from tarry.doors.http.gate import caller_of
-from tarry.doors.http.settings import HttpSettings
+from tarry.doors.http.bodies import check_json, decode, read_query
+from tarry.doors.http.responses import json_response, nothing
 from tarry.doors.http.shapes import PolicyQuery
 from tarry.engine.engine import Engine
+from tarry.http.request import Request
+from tarry.http.response import Response
 
 MERGE_PATCH: Final = "application/merge-patch+json"
 """The content type of changes (RFC 7396); plain JSON is taken too."""
@@ -27,15 +24,13 @@ _changes_decoder = msgspec.json.Decoder(PolicyChanges)
 class PolicyEndpoints:
     """The endpoints under `/v1/policies`. All of them are for admins."""
 
-    def __init__(self, engine: Engine, settings: HttpSettings, deadlines: Deadlines) -> None:
+    def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._deadlines = deadlines
-        self._max_body_bytes = settings.max_body_bytes
 
     async def get(self, request: Request) -> Response:
         """GET: what is set here, or with `effective=true` what is in force here."""
         scope, name = _reach(request)
-        query = read_query(request.scope, PolicyQuery)
+        query = read_query(request.query, PolicyQuery)
         if query.effective:
             return json_response(self._effective(scope, name))
         policy = self._engine.policy(scope, name)
@@ -55,25 +50,22 @@ class PolicyEndpoints:
     async def put(self, request: Request) -> Response:
         """PUT: set all of it; what is left out is left to the level above."""
         scope, name = _reach(request)
-        check_json(header(request.scope, b"content-type"))
-        policy = decode(_policy_decoder, await self._body(request))
+        check_json(request.header(b"content-type"))
+        policy = decode(_policy_decoder, request.body)
         await self._engine.set_policy(scope, name, policy)
         return json_response(policy)
 
     async def patch(self, request: Request) -> Response:
         """PATCH: set some fields of it, and leave those that are null to the level above; the others stay as they are."""
         scope, name = _reach(request)
-        content_type = header(request.scope, b"content-type") or b""
+        content_type = request.header(b"content-type") or b""
         if content_type.partition(b";")[0].strip().lower() != MERGE_PATCH.encode():
             check_json(content_type)
-        changes = decode(_changes_decoder, await self._body(request))
+        changes = decode(_changes_decoder, request.body)
         # Read and set in one turn of the loop: of two that change a policy at once, neither undoes the other.
         policy = (self._engine.policy(scope, name) or Policy()).changed(changes)
         await self._engine.set_policy(scope, name, policy)
         return json_response(policy)
-
-    async def _body(self, request: Request) -> bytes:
-        return await read_body(request.scope, request.receive, self._max_body_bytes, self._deadlines)
 
     async def delete(self, request: Request) -> Response:
         """DELETE: leave everything to the level above. There may be nothing to remove."""
@@ -84,8 +76,8 @@ class PolicyEndpoints:
 
 def _reach(request: Request) -> tuple[Scope, str]:
     """The place that the path names, once it is clear that the caller governs it."""
-    caller = caller_of(request)
-    parts = request.path_params
+    caller = request.caller
+    parts = request.params
     if "tenant" not in parts:
         return "broker", ""
     namespace = parse_namespace(f"{parts['tenant']}/{parts['namespace']}")

@@ -1,22 +1,20 @@
 """The server's own state: health, readiness, figures, metrics, and the OpenAPI document."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
-from starlette.requests import Request
-from starlette.responses import Response
 
-from tarry import __version__
 from tarry.core.access import Access
 from tarry.core.figure import Figure
-from tarry.doors.http.asgi import json_response
 from tarry.doors.http.messages.batches import Batches
-from tarry.doors.http.openapi import build_document
 from tarry.doors.http.operator.metrics import Metrics
 from tarry.doors.http.operator.sent import Sent
+from tarry.doors.http.responses import json_response
 from tarry.doors.http.shapes import ReadyAnswer, StatusAnswer
 from tarry.doors.http.topics.sessions import Sessions
 from tarry.engine.engine import Engine
+from tarry.http.request import Request
+from tarry.http.response import Response
 from tarry.index.progress import Progress
 
 
@@ -30,6 +28,7 @@ class StatusEndpoints:
         batches: Batches,
         sent: Sent,
         access: Access,
+        documents: Mapping[bool, bytes],
         progress: Callable[[], Progress | None],
         figures: Sequence[Figure],
     ) -> None:
@@ -37,7 +36,8 @@ class StatusEndpoints:
         self._sessions = sessions
         self._batches = batches
         self._access = access
-        self._documents = {is_open: build_document(__version__, is_open=is_open) for is_open in (True, False)}
+        self._documents = documents
+        """The OpenAPI document, by whether access is open."""
         self._metrics = Metrics(
             engine, sent, lambda: len(sessions), lambda: batches.under_way, progress, figures
         )
@@ -69,11 +69,11 @@ class StatusEndpoints:
     async def metrics(self, _request: Request) -> Response:
         """GET /metrics."""
         body, content_type = self._metrics.render()
-        return Response(body, headers={"content-type": content_type})
+        return Response(200, [(b"content-type", content_type.encode())], body)
 
     async def openapi(self, _request: Request) -> Response:
         """GET /openapi.json."""
-        return Response(self._documents[self._access.is_open], headers={"content-type": "application/json"})
+        return Response(200, [(b"content-type", b"application/json")], self._documents[self._access.is_open])
 
 
 def reasons_of(engine: Engine) -> list[str]:

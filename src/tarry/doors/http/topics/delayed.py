@@ -4,20 +4,18 @@ from typing import Annotated, Any
 
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
-from starlette.requests import Request
-from starlette.responses import Response
 
 from tarry.core.errors import Invalid, NotFound
 from tarry.core.shapes import DelayedFacts
 from tarry.core.times import format_instant
-from tarry.doors.http.asgi import json_response
-from tarry.doors.http.bodies import check_json, decode, header, read_body, read_query, text_or_bytes, times_of
-from tarry.doors.http.deadlines import Deadlines
-from tarry.doors.http.settings import HttpSettings
+from tarry.doors.http.bodies import check_json, decode, read_query, text_or_bytes, times_of
+from tarry.doors.http.responses import json_response
 from tarry.doors.http.shapes import Taken, Times
 from tarry.doors.http.topics.topics import reach_topic
 from tarry.engine.api import DelayedEntry
 from tarry.engine.engine import Engine
+from tarry.http.request import Request
+from tarry.http.response import Response
 
 EntryId = Annotated[int, Meta(ge=0, le=(1 << 53) - 1)]
 
@@ -57,15 +55,13 @@ _decoder = msgspec.json.Decoder(RescheduleRequest)
 class DelayedEndpoints:
     """The endpoints under `/v1/topics/{tenant}/{namespace}/{topic}/delayed`."""
 
-    def __init__(self, engine: Engine, settings: HttpSettings, deadlines: Deadlines) -> None:
+    def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._deadlines = deadlines
-        self._max_body_bytes = settings.max_body_bytes
 
     async def list(self, request: Request) -> Response:
         """GET …/delayed."""
         name = reach_topic(request)
-        asked = read_query(request.scope, DelayedQuery)
+        asked = read_query(request.query, DelayedQuery)
         page = await self._engine.delayed.list(name.full, key=asked.key, start=asked.start, limit=asked.limit)
         return json_response(DelayedPageAnswer(entries=[_shown(one) for one in page.entries], next=page.next))
 
@@ -83,8 +79,8 @@ class DelayedEndpoints:
         """POST …/delayed/{entry_id}/restart."""
         name = reach_topic(request)
         entry_id = _entry_id(request)
-        check_json(header(request.scope, b"content-type"))
-        body = await read_body(request.scope, request.receive, self._max_body_bytes, self._deadlines)
+        check_json(request.header(b"content-type"))
+        body = request.body
         due_at_ms, delay_ms = times_of(decode(_decoder, body))
         if due_at_ms is None:
             if delay_ms is None:
@@ -94,7 +90,7 @@ class DelayedEndpoints:
 
 
 def _entry_id(request: Request) -> int:
-    text = request.path_params["entry_id"]
+    text = request.params["entry_id"]
     # A longer number is no entry's, and need not be read.
     if not (text.isascii() and text.isdigit() and len(text) <= 16):
         raise NotFound("an entry id is a number")

@@ -4,15 +4,11 @@ import asyncio
 from typing import Any
 
 import msgspec
-from starlette.requests import Request
-from starlette.responses import Response
 
 from tarry.core.errors import Invalid
 from tarry.core.names import check_name, parse_topic
-from tarry.doors.http.asgi import encoded_json, json_response, nothing
-from tarry.doors.http.bodies import T, check_json, decode, header, read_body
-from tarry.doors.http.deadlines import Deadlines
-from tarry.doors.http.gate import caller_of
+from tarry.doors.http.bodies import T, check_json, decode
+from tarry.doors.http.responses import encoded_json, json_response, nothing
 from tarry.doors.http.settings import HttpSettings
 from tarry.doors.http.shapes import (
     AckRequest,
@@ -26,6 +22,8 @@ from tarry.doors.http.topics.sessions import Sessions
 from tarry.doors.http.topics.topics import reach_topic
 from tarry.engine.api import Received
 from tarry.engine.engine import Engine
+from tarry.http.request import Request
+from tarry.http.response import Response
 
 _subscribe_decoder = msgspec.json.Decoder(SubscribeRequest)
 _receive_decoder = msgspec.json.Decoder(ReceiveRequest)
@@ -37,7 +35,7 @@ _seek_decoder = msgspec.json.Decoder(SeekRequest)
 def reach_subscription(request: Request) -> tuple[str, str]:
     """The topic's full name and the subscription's, once it is clear that the caller may consume there."""
     topic = reach_topic(request).full
-    name = str(request.path_params["name"])
+    name = str(request.params["name"])
     check_name(name, "subscription")
     return topic, name
 
@@ -45,18 +43,15 @@ def reach_subscription(request: Request) -> tuple[str, str]:
 class SubscriptionEndpoints:
     """The endpoints under `…/subscriptions/{name}`, event streams apart."""
 
-    def __init__(
-        self, engine: Engine, sessions: Sessions, settings: HttpSettings, deadlines: Deadlines
-    ) -> None:
+    def __init__(self, engine: Engine, sessions: Sessions, settings: HttpSettings) -> None:
         self._topics = engine.topics
         self._sessions = sessions
-        self._deadlines = deadlines
         self._settings = settings
 
     async def subscribe(self, request: Request) -> Response:
         """PUT …/subscriptions/{name}."""
         topic, name = reach_subscription(request)
-        asked = await self._read(request, _subscribe_decoder, SubscribeRequest())
+        asked = _read(request, _subscribe_decoder, SubscribeRequest())
         if asked.dead_letter_topic is not None:
             if asked.max_redeliveries is None:
                 raise Invalid(
@@ -64,7 +59,7 @@ class SubscriptionEndpoints:
                     "is missing; a dead-letter topic needs the number of redeliveries before it",
                 )
             dead = parse_topic(asked.dead_letter_topic, "dead_letter_topic")
-            caller_of(request).require_namespace(dead.namespace_name)
+            request.caller.require_namespace(dead.namespace_name)
         await self._topics.subscribe(
             topic,
             name,
@@ -91,8 +86,8 @@ class SubscriptionEndpoints:
     async def receive(self, request: Request) -> Response:
         """POST …/subscriptions/{name}/receive."""
         topic, name = reach_subscription(request)
-        asked = await self._read(request, _receive_decoder, ReceiveRequest())
-        session = self._sessions.poll(SessionKey(topic, name, asked.consumer), caller_of(request))
+        asked = _read(request, _receive_decoder, ReceiveRequest())
+        session = self._sessions.poll(SessionKey(topic, name, asked.consumer), request.caller)
         lots = session.gather(asked.max)
         if not lots and asked.wait_ms:
             first = await self._wait(session, request, asked.wait_ms / 1000)
@@ -107,26 +102,25 @@ class SubscriptionEndpoints:
     async def _wait(session: Session, request: Request, wait_s: float) -> Received | None:
         """The next entry; None when the time is over or the client has gone."""
         waiter = session.wait()
-        gone = asyncio.ensure_future(request.receive())
-        gone.add_done_callback(waiter.wake)
+        request.on_gone = waiter.wake
         timer = asyncio.get_running_loop().call_later(wait_s, waiter.wake)
         first: Received | None = None
         try:
             await waiter.woken
             if session.ended is not None:
                 raise session.ended
-            first = None if gone.done() else waiter.entry
+            first = None if request.gone else waiter.entry
             return first
         finally:
             timer.cancel()
-            gone.cancel()
+            request.on_gone = None
             if first is None:
                 session.give_up(waiter)
 
     async def ack(self, request: Request) -> Response:
         """POST …/subscriptions/{name}/ack. Good even after the session has ended, or the server restarted."""
         topic, name = reach_subscription(request)
-        asked = await self._read(request, _ack_decoder, AckRequest())
+        asked = _read(request, _ack_decoder, AckRequest())
         if (asked.entry_ids is None) == (asked.up_to is None):
             raise Invalid("entry_ids", "give entry_ids or up_to")
         subscription = self._topics.subscription(topic, name)
@@ -141,7 +135,7 @@ class SubscriptionEndpoints:
     async def nack(self, request: Request) -> Response:
         """POST …/subscriptions/{name}/nack."""
         topic, name = reach_subscription(request)
-        asked = await self._read(request, _nack_decoder, NackRequest())
+        asked = _read(request, _nack_decoder, NackRequest())
         self._topics.subscription(topic, name)
         session = self._sessions.find(SessionKey(topic, name, asked.consumer))
         if session is not None:
@@ -151,17 +145,17 @@ class SubscriptionEndpoints:
     async def seek(self, request: Request) -> Response:
         """POST …/subscriptions/{name}/seek."""
         topic, name = reach_subscription(request)
-        asked = await self._read(request, _seek_decoder, SeekRequest())
+        asked = _read(request, _seek_decoder, SeekRequest())
         if (asked.entry_id is None) == (asked.at_ms is None):
             raise Invalid("entry_id", "give entry_id or at_ms")
         await self._topics.subscription(topic, name).seek(asked.entry_id, at_ms=asked.at_ms)
         self._sessions.sought(topic, name)
         return nothing()
 
-    async def _read(self, request: Request, decoder: "msgspec.json.Decoder[T]", empty: T) -> T:
-        """The body; none at all stands for one without fields."""
-        body = await read_body(request.scope, request.receive, self._settings.max_body_bytes, self._deadlines)
-        if not body:
-            return empty
-        check_json(header(request.scope, b"content-type"))
-        return decode(decoder, body)
+
+def _read(request: Request, decoder: "msgspec.json.Decoder[T]", empty: T) -> T:
+    """The body; none at all stands for one without fields."""
+    if not request.body:
+        return empty
+    check_json(request.header(b"content-type"))
+    return decode(decoder, request.body)

@@ -1,21 +1,18 @@
 """Topics: list, make, look at, remove, publish to."""
 
 import msgspec
-from starlette.requests import Request
-from starlette.responses import Response
 
 from tarry.core.access import Caller
 from tarry.core.errors import Invalid, TarryError
 from tarry.core.names import TopicName, parse_namespace, parse_topic
-from tarry.doors.http.asgi import Scope, json_response, nothing
-from tarry.doors.http.bodies import check_json, decode, header, payload_of, read_body, read_query, times_of
-from tarry.doors.http.deadlines import Deadlines
-from tarry.doors.http.gate import caller_of
+from tarry.doors.http.bodies import check_json, decode, payload_of, read_query, times_of
 from tarry.doors.http.problems import HttpRefusal
-from tarry.doors.http.settings import HttpSettings
+from tarry.doors.http.responses import json_response, nothing
 from tarry.doors.http.shapes import PublishAnswer, PublishRequest, TopicsAnswer, TopicsQuery
 from tarry.engine.api import NewEntry
 from tarry.engine.engine import Engine
+from tarry.http.request import Request
+from tarry.http.response import Response
 
 NDJSON_TYPE = b"application/x-ndjson"
 
@@ -24,8 +21,8 @@ _publish_decoder = msgspec.json.Decoder(PublishRequest)
 
 def reach_topic(request: Request) -> TopicName:
     """The topic in the path, once it is clear that the caller's token reaches its namespace."""
-    caller = caller_of(request)
-    parts = request.path_params
+    caller = request.caller
+    parts = request.params
     name = parse_topic(f"{parts['tenant']}/{parts['namespace']}/{parts['topic']}")
     caller.require_namespace(name.namespace_name)
     return name
@@ -34,15 +31,13 @@ def reach_topic(request: Request) -> TopicName:
 class TopicEndpoints:
     """The endpoints under `/v1/topics`, subscriptions apart."""
 
-    def __init__(self, engine: Engine, settings: HttpSettings, deadlines: Deadlines) -> None:
+    def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._deadlines = deadlines
-        self._max_body_bytes = settings.max_body_bytes
 
     async def list(self, request: Request) -> Response:
         """GET /v1/topics."""
-        caller = caller_of(request)
-        namespace = read_query(request.scope, TopicsQuery).namespace
+        caller = request.caller
+        namespace = read_query(request.query, TopicsQuery).namespace
         if namespace is not None:
             caller.require_namespace(parse_namespace(namespace))
         names = self._engine.topics.names(namespace)
@@ -71,18 +66,17 @@ class TopicEndpoints:
         Many are published together or, if one of them is wrong, not at all.
         """
         name = reach_topic(request)
-        scope = request.scope
-        _refuse_key(scope)
-        content_type = header(scope, b"content-type")
+        _refuse_key(request)
+        content_type = request.header(b"content-type")
         many = (content_type or b"").partition(b";")[0].strip().lower() == NDJSON_TYPE
         if not many:
             check_json(content_type)
-        body = await read_body(scope, request.receive, self._max_body_bytes, self._deadlines)
+        body = request.body
         if many:
             lines = body.removesuffix(b"\n").split(b"\n") if body else []
             entries = [self._entry(line, number) for number, line in enumerate(lines, 1)]
             # All or none of them: what they are over the rate by, later operations wait for.
-            caller_of(request).standing.charge(len(entries))
+            request.caller.standing.charge(len(entries))
         else:
             entries = [self._entry(body, None)]
         return json_response(
@@ -123,7 +117,7 @@ def _at_line(error: TarryError, line: int) -> TarryError:
     return HttpRefusal(status, error.code, f"line {line}: {error}")
 
 
-def _refuse_key(scope: Scope) -> None:
+def _refuse_key(request: Request) -> None:
     # Silence would be taken for a promise.
-    if header(scope, b"idempotency-key") is not None:
+    if request.header(b"idempotency-key") is not None:
         raise Invalid("Idempotency-Key", "is not honoured here; use producer and producer_sequence")

@@ -1,14 +1,10 @@
-"""The administration as one ASGI application, mounted on the native API's port."""
+"""The administration as one application of the kit, mounted on the native API's port."""
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from functools import partial
 from math import ceil
 from typing import Final
-
-from starlette.requests import Request
-from starlette.responses import Response
-from starlette.routing import Route, Router
-from starlette.types import Receive, Scope, Send
 
 from tarry.core.access import ANYBODY, Caller
 from tarry.core.browser import check_browser
@@ -27,9 +23,14 @@ from tarry.doors.pulsar.admin import (
     topics,
     unserved,
 )
-from tarry.doors.pulsar.admin.call import AdminCall, AdminEndpoint
+from tarry.doors.pulsar.admin.call import BODY_WITHIN_MS, MAX_BODY_BYTES, AdminCall, AdminEndpoint
 from tarry.doors.pulsar.admin.refusals import RestError, refusal_of
 from tarry.doors.pulsar.broker import Broker
+from tarry.http.application import Endpoint, Outcome
+from tarry.http.errors import BodyTooLarge, BodyTooSlow, PathNotText
+from tarry.http.request import Request
+from tarry.http.response import Response
+from tarry.http.routing import Routes
 
 log = logging.getLogger("tarry.pulsar")
 
@@ -40,6 +41,20 @@ PATHS: Final = ("/admin/", "/lookup/")
 """Prefixes of the paths that this application answers."""
 
 
+class Served:
+    """An operation, with its row of the rights table."""
+
+    __slots__ = ("endpoint", "head", "method", "path", "right")
+
+    def __init__(self, app: "AdminApp", method: str, path: str, endpoint: AdminEndpoint) -> None:
+        self.method = method
+        self.path = path
+        self.head = True
+        self.right = right_of(PULSAR_ADMIN, f"{method} {path}")
+        takes = None if method == "GET" else MAX_BODY_BYTES
+        self.endpoint = Endpoint(partial(app.serve, endpoint), takes, timeout_ms=BODY_WITHIN_MS)
+
+
 class AdminApp:
     """Answers the administration's requests. The broker comes when the door starts."""
 
@@ -47,39 +62,41 @@ class AdminApp:
         self.broker: Broker | None = None
         self._service_url = service_url
         """Where somebody finds the binary protocol who knows this machine under a name."""
-        self._router = Router(
-            [
-                Route(path, _Methods(self, path, methods))
-                for module in MODULES
-                for path, methods in module.ROUTES.items()
-            ],
-            redirect_slashes=False,
-            default=_no_such_path,
+        self._routes = Routes(
+            Served(self, method, path, endpoint)
+            for module in MODULES
+            for path, methods in module.ROUTES.items()
+            for method, endpoint in methods.items()
         )
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request."""
-        try:
-            await self._router(scope, receive, send)
-        except TarryError as error:
-            await _refuse(error, scope, receive, send)
-        except Exception as error:  # noqa: BLE001 - the last resort; nothing may pass it
-            log.error("a request failed with %s", told(error))
-            await _refuse(RestError(500, "something went wrong inside the server"), scope, receive, send)
+    def open(self, request: Request) -> Endpoint:
+        """Let a request in, and find its endpoint."""
+        found = self._routes.find(request.path)
+        if found is None:
+            raise RestError(404, "there is nothing at this path here")
+        route, parts = found
+        served = route.rows.get(request.method)
+        if served is None:
+            raise RestError(405, f"use {route.allowed}")
+        request.params = route.named(parts)
+        request.caller = self._sender(self._broker(), request, served.right)
+        served.right.check(request.caller)
+        return served.endpoint
 
-    def call(self, request: Request, right: Right) -> AdminCall:
-        """The request with its sender; raises for a sender without that right."""
+    def serve(self, endpoint: AdminEndpoint, request: Request) -> Outcome:
+        """Call an endpoint."""
+        host = (request.header(b"host") or b"").decode("latin-1")
+        return endpoint(AdminCall(request, self._broker(), request.caller, self._service_url(host)))
+
+    def _broker(self) -> Broker:
         broker = self.broker
         if broker is None or broker.stopping:
             raise RestError(503, "the server is starting or stopping")
-        host = request.headers.get("host", "")
-        caller = self._sender(broker, request, right)
-        right.check(caller)
-        return AdminCall(request, broker, caller, self._service_url(host))
+        return broker
 
     @staticmethod
     def _sender(broker: Broker, request: Request, right: Right) -> Caller:
-        header = dict(request.scope["headers"]).get
+        header = request.header
         if broker.access.is_open:
             check_browser(header(b"host"), header(b"origin"), header(b"sec-fetch-site"), frozenset())
         if right.reach == "open":
@@ -91,36 +108,26 @@ class AdminApp:
         known.standing.spend()
         return known
 
-
-class _Methods:
-    """The methods of a path, each behind its row of the rights table."""
-
-    def __init__(self, app: AdminApp, path: str, endpoints: Mapping[str, AdminEndpoint]) -> None:
-        self._app = app
-        self._endpoints = {
-            method: (right_of(PULSAR_ADMIN, f"{method} {path}"), endpoint)
-            for method, endpoint in endpoints.items()
-        }
-        self._allowed = ", ".join(self._endpoints)
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        found = self._endpoints.get(scope["method"])
-        if found is None:
-            raise RestError(405, f"use {self._allowed}")
-        right, endpoint = found
-        response = await endpoint(self._app.call(Request(scope, receive), right))
-        await response(scope, receive, send)
+    def refuse(self, request: Request, error: Exception) -> Response:
+        """The administration's words for an error."""
+        if isinstance(error, BodyTooLarge):
+            return refused(RestError(413, str(error)), close=error.cut_short)
+        if isinstance(error, BodyTooSlow):
+            return refused(RestError(408, "the body did not arrive in time"), close=True)
+        if isinstance(error, PathNotText):
+            return refused(RestError(400, "the path is not UTF-8"))
+        if isinstance(error, TarryError):
+            return refused(error)
+        log.error("a request failed with %s", told(error))
+        return refused(RestError(500, "something went wrong inside the server"))
 
 
-async def _no_such_path(_scope: Scope, _receive: Receive, _send: Send) -> None:
-    raise RestError(404, "there is nothing at this path here")
-
-
-async def _refuse(error: TarryError, scope: Scope, receive: Receive, send: Send) -> None:
+def refused(error: TarryError, *, close: bool = False) -> Response:
+    """An error as a response."""
     status, body = refusal_of(error)
-    headers = {"content-type": "application/json", "cache-control": "no-store"}
+    headers = [(b"content-type", b"application/json"), (b"cache-control", b"no-store")]
     if status == 401:
-        headers["www-authenticate"] = "Bearer"
+        headers.append((b"www-authenticate", b"Bearer"))
     if isinstance(error, RateLimited):
-        headers["retry-after"] = str(max(1, ceil(error.retry_after_ms / SECOND_MS)))
-    await Response(body, status, headers)(scope, receive, send)
+        headers.append((b"retry-after", b"%d" % max(1, ceil(error.retry_after_ms / SECOND_MS))))
+    return Response(status, headers, body, close=close)

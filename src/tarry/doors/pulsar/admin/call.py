@@ -1,13 +1,11 @@
 """One request of the administration: who sends it, what it names, what it brings."""
 
-import asyncio
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, TypeVar
+from urllib.parse import parse_qsl
 
 import msgspec
-from starlette.requests import ClientDisconnect, Request
-from starlette.responses import Response
 
 from tarry.core.access import Caller
 from tarry.core.names import TopicName, parse_namespace, parse_topic
@@ -16,11 +14,14 @@ from tarry.doors.pulsar.admin.refusals import RestError, no_namespace, no_topic
 from tarry.doors.pulsar.broker import Broker
 from tarry.engine.api import Topic
 from tarry.engine.engine import Engine
+from tarry.http.request import Request
+from tarry.http.response import Response
 
 T = TypeVar("T")
 
 MAX_BODY_BYTES: Final = 1 << 20
-BODY_WITHIN_S: Final = 20.0
+BODY_WITHIN_MS: Final = 20_000
+MAX_FIELDS: Final = 256
 MAX_NUMBER: Final = 1 << 62
 _DIGITS: Final = re.compile("[0-9]{1,19}")
 
@@ -32,6 +33,7 @@ class AdminCall:
         self.request = request
         self.broker = broker
         self.caller = caller
+        self._query = read_query(request.query)
         self.service_url = service_url
         """Where the sender finds the binary protocol."""
 
@@ -42,7 +44,7 @@ class AdminCall:
 
     def part(self, name: str) -> str:
         """A part of the path."""
-        return str(self.request.path_params[name])
+        return str(self.request.params[name])
 
     def number(self, name: str) -> int:
         """A part of the path that is a number."""
@@ -50,7 +52,7 @@ class AdminCall:
 
     def query(self, name: str) -> str | None:
         """A parameter, if it is given."""
-        return self.request.query_params.get(name)
+        return self._query.get(name)
 
     def query_number(self, name: str, default: int) -> int:
         """A parameter that is a number."""
@@ -97,31 +99,14 @@ class AdminCall:
         names = (f"{topic.name}-partition-{number}" for number in range(topic.partitions))
         return [by_name[name] for name in names if name in by_name]
 
-    # Bodies
+    # Body
 
-    async def body(self) -> bytes:
-        """The whole body, within bounds."""
-        pieces: list[bytes] = []
-        size = 0
-        try:
-            async with asyncio.timeout(BODY_WITHIN_S):
-                async for piece in self.request.stream():
-                    size += len(piece)
-                    if size > MAX_BODY_BYTES:
-                        raise RestError(413, f"the body is larger than {MAX_BODY_BYTES} bytes")
-                    pieces.append(piece)
-        except TimeoutError:
-            raise RestError(408, "the body did not arrive in time") from None
-        except ClientDisconnect:
-            raise RestError(400, "the body was cut short") from None
-        return b"".join(pieces)
-
-    async def read(self, kind: type[T], empty: bytes = b"") -> T:
+    def read(self, kind: type[T], empty: bytes = b"") -> T:
         """The body as JSON of a shape; `empty` is what stands for a body without content, or null.
 
         Read as Pulsar's broker does: numbers may be written as text, and a field that is null was left out.
         """
-        body = (await self.body()).strip() or empty
+        body = self.request.body.strip() or empty
         try:
             given = msgspec.json.decode(body)
             if given is None and empty:
@@ -131,6 +116,14 @@ class AdminCall:
             return msgspec.convert(given, kind, strict=False)
         except UNREADABLE as error:
             raise RestError(400, f"the body is not what belongs here: {error}") from None
+
+
+def read_query(query: bytes) -> dict[str, str]:
+    """The parameters of a query; of one that is given twice the last."""
+    try:
+        return dict(parse_qsl(query.decode("latin-1"), keep_blank_values=True, max_num_fields=MAX_FIELDS))
+    except ValueError:
+        raise RestError(400, f"the query has more than {MAX_FIELDS} parameters") from None
 
 
 def _number(text: str, name: str) -> int:
@@ -144,10 +137,14 @@ Routes = Mapping[str, Mapping[str, AdminEndpoint]]
 """By path, what answers to each method."""
 
 
+_JSON_HEADERS: Final = ((b"content-type", b"application/json"), (b"cache-control", b"no-store"))
+
+
 def answer(value: Any) -> Response:
     """A value as JSON; None is an answer without content."""
-    if value is None:
-        return Response(status_code=204)
-    return Response(
-        msgspec.json.encode(value), 200, {"content-type": "application/json", "cache-control": "no-store"}
-    )
+    return Response(204) if value is None else Response(200, _JSON_HEADERS, msgspec.json.encode(value))
+
+
+def plain(text: str) -> Response:
+    """An answer in plain text."""
+    return Response(200, [(b"content-type", b"text/plain; charset=utf-8")], text.encode())

@@ -2,10 +2,9 @@
 
 from typing import Final
 
-from starlette.responses import PlainTextResponse, Response
-
-from tarry.doors.pulsar.admin.call import AdminCall, Routes, answer
+from tarry.doors.pulsar.admin.call import AdminCall, Routes, answer, plain
 from tarry.doors.pulsar.admin.refusals import RestError
+from tarry.http.response import Response
 
 CLUSTER: Final = "standalone"
 
@@ -41,7 +40,7 @@ async def health(call: AdminCall) -> Response:
         raise RestError(
             503, "the ledger or the index cannot be used; the server's log and /v1/status say why"
         )
-    return PlainTextResponse("ok")
+    return plain("ok")
 
 
 async def configuration(call: AdminCall) -> Response:
@@ -61,7 +60,7 @@ async def version(_call: AdminCall) -> Response:
     """Which program this is."""
     from tarry import __version__
 
-    return PlainTextResponse(f"tarry-{__version__}")
+    return plain(f"tarry-{__version__}")
 
 
 async def lookup(call: AdminCall) -> Response:
@@ -83,15 +82,15 @@ async def lookup(call: AdminCall) -> Response:
 async def bundle(call: AdminCall) -> Response:
     """Which part of the namespace a topic is in: there is one."""
     call.named_topic()
-    return PlainTextResponse("0x00000000_0xffffffff")
+    return plain("0x00000000_0xffffffff")
 
 
 def _host(call: AdminCall) -> str:
-    return call.request.url.netloc
+    return (call.request.header(b"host") or b"").decode("latin-1")
 
 
 def _web(call: AdminCall) -> str:
-    return f"{call.request.url.scheme}://{call.request.url.netloc}"
+    return f"{call.request.scheme}://{_host(call)}"
 
 
 _TOPIC: Final = "/lookup/v2/topic/persistent/{tenant}/{namespace}/{topic}"

@@ -3,7 +3,6 @@
 from typing import Any, Final
 
 from msgspec import Struct
-from starlette.responses import Response
 
 from tarry.core.names import partition_number
 from tarry.doors.pulsar.admin.call import AdminCall, Routes, answer
@@ -11,6 +10,7 @@ from tarry.doors.pulsar.admin.refusals import RestError, no_subscription
 from tarry.doors.pulsar.admin.subscriptions import shown_message
 from tarry.doors.pulsar.ids import entry_of, is_of, ledger_of, text_of_id
 from tarry.engine.api import Topic, backlog_bytes
+from tarry.http.response import Response
 
 
 class MessageId(Struct, frozen=True):
@@ -60,7 +60,7 @@ async def at_time(call: AdminCall) -> Response:
 async def backlog_size(call: AdminCall) -> Response:
     """How many bytes the topic has from a message on."""
     topic = _topic(call)
-    given = await call.read(MessageId, empty=b"{}")
+    given = call.read(MessageId, empty=b"{}")
     start = max(topic.first, min(entry_of(given.ledgerId, given.entryId, topic), topic.next))
     return answer(int(topic.mean_bytes(start, topic.next) * (topic.next - start)))
 
@@ -68,7 +68,6 @@ async def backlog_size(call: AdminCall) -> Response:
 async def analyze(call: AdminCall) -> Response:
     """How much a subscription has to do, in Pulsar's shape. Nothing is filtered here."""
     topic, name = _topic(call), call.part("subscription")
-    await call.body()
     sub = topic.subscriptions.get(name)
     if sub is None:
         raise no_subscription(name)

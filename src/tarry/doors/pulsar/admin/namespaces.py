@@ -4,7 +4,6 @@ from typing import Any
 
 import msgspec
 from msgspec import Struct
-from starlette.responses import Response
 
 from tarry.core.errors import Conflict, NotFound
 from tarry.core.names import check_part
@@ -14,6 +13,7 @@ from tarry.doors.pulsar.admin.policies import of_namespace, quotas_of
 from tarry.doors.pulsar.admin.refusals import RestError, no_namespace
 from tarry.doors.pulsar.admin.shapes import DEDUPLICATION, DELAYED_DELIVERY, MESSAGE_TTL, RETENTION
 from tarry.doors.pulsar.admin.topics import listed
+from tarry.http.response import Response
 
 
 class TenantInfo(Struct, frozen=True, kw_only=True):
@@ -77,7 +77,7 @@ def _known_tenant(call: AdminCall) -> str:
 
 
 async def _info(call: AdminCall) -> TenantInfo:
-    return await call.read(TenantInfo, empty=b"{}")
+    return call.read(TenantInfo, empty=b"{}")
 
 
 # Namespaces
@@ -112,7 +112,6 @@ async def namespace(call: AdminCall) -> Response:
 async def create_namespace(call: AdminCall) -> Response:
     """A new namespace. What its body says of bundles and clusters has no meaning here."""
     name = call.named_namespace()
-    await call.body()
     try:
         await call.engine.catalogue.add_namespace(name)
     except Conflict:
@@ -155,7 +154,7 @@ async def permissions(call: AdminCall) -> Response:
 async def clear_backlog(call: AdminCall) -> Response:
     """Have every subscription of the namespace, or one of that name, be done with all there is."""
     name = call.namespace()
-    wanted = call.request.path_params.get("subscription")
+    wanted = call.request.params.get("subscription")
     topics = [call.engine.topics.find(topic) for topic in listed(call, name)]
     subs = [sub for topic in topics for sub in topic.subscriptions.values() if wanted in (None, sub.name)]
     for sub in subs:

@@ -5,7 +5,6 @@ from collections.abc import Callable
 from typing import Any, Final
 
 import msgspec
-from starlette.responses import Response
 
 from tarry.core.policy import Effective, Policy, Scope
 from tarry.doors.pulsar.admin.call import AdminCall, AdminEndpoint, Routes, answer
@@ -20,6 +19,7 @@ from tarry.doors.pulsar.admin.shapes import (
     Facet,
     as_policy,
 )
+from tarry.http.response import Response
 
 _PARTITION: Final = re.compile(r".*-partition-[0-9]+")
 
@@ -82,7 +82,7 @@ def _set(find: _Find, facet: Facet, parameter: str | None = None) -> AdminEndpoi
         level = find(call)
         given = None if parameter is None else call.query(parameter)
         if given is None:
-            value = await call.read(facet.kind)
+            value = call.read(facet.kind)
         else:
             try:
                 value = msgspec.convert(given, facet.kind, strict=False)

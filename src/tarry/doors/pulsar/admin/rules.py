@@ -7,13 +7,13 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from msgspec import Struct
-from starlette.responses import Response
 
 from tarry.core.names import parse_topic, unpartitioned
 from tarry.doors.pulsar.admin.call import AdminCall, AdminEndpoint, Routes, answer
 from tarry.doors.pulsar.admin.refusals import RestError
 from tarry.doors.pulsar.rules import STRATEGIES, AutoTopicCreation, Limit, RuleLevel, Rules
 from tarry.engine.api import MAX_PARTITIONS
+from tarry.http.response import Response
 
 MAX_LIMIT: Final = (1 << 31) - 1
 MAX_PROPERTIES: Final = 1_000
@@ -95,7 +95,7 @@ def _value(
 
 def _limit(path: str) -> Callable[[AdminCall], Any]:
     async def read(call: AdminCall) -> int:
-        value = await call.read(int)
+        value = call.read(int)
         if not 0 <= value <= MAX_LIMIT:
             raise RestError(412, f"{path} must be 0 or more")
         return value
@@ -104,7 +104,7 @@ def _limit(path: str) -> Callable[[AdminCall], Any]:
 
 
 async def _read_topic_creation(call: AdminCall) -> AutoTopicCreation:
-    rule = await call.read(AutoTopicCreation)
+    rule = call.read(AutoTopicCreation)
     if rule.topicType == "partitioned" and not 1 <= (rule.defaultNumPartitions or 0) <= MAX_PARTITIONS:
         raise RestError(
             406,
@@ -121,11 +121,11 @@ class AutoSubscriptionCreation(Struct, frozen=True):
 
 
 async def _read_subscription_creation(call: AdminCall) -> bool:
-    return (await call.read(AutoSubscriptionCreation)).allowAutoSubscriptionCreation
+    return (call.read(AutoSubscriptionCreation)).allowAutoSubscriptionCreation
 
 
 async def _read_strategy(call: AdminCall) -> str:
-    value = await call.read(str)
+    value = call.read(str)
     if value not in STRATEGIES:
         raise RestError(400, f"{value} is not a strategy; there are {', '.join(STRATEGIES)}")
     return value
@@ -140,7 +140,7 @@ def _properties(find: _Find) -> dict[str, AdminEndpoint]:
 
     async def add(call: AdminCall) -> Response:
         place = find(call)
-        return await _keep(place, {**place.rules.properties, **await call.read(dict[str, str])})
+        return await _keep(place, {**place.rules.properties, **call.read(dict[str, str])})
 
     async def remove(call: AdminCall) -> Response:
         place = find(call)

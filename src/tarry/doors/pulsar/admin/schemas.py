@@ -3,7 +3,6 @@
 from typing import Any, Final
 
 from msgspec import Struct
-from starlette.responses import Response
 
 from tarry.core.names import unpartitioned
 from tarry.doors.pulsar.admin.call import AdminCall, Routes, answer
@@ -11,6 +10,7 @@ from tarry.doors.pulsar.admin.refusals import RestError
 from tarry.doors.pulsar.errors import PulsarRefusal
 from tarry.doors.pulsar.schema import TYPE_NAMES, TopicSchema, type_name
 from tarry.doors.pulsar.stored_schemas import StoredSchemas
+from tarry.http.response import Response
 
 
 class PostedSchema(Struct, frozen=True, kw_only=True):
@@ -91,7 +91,7 @@ def _shown(schemas: StoredSchemas, topic: str, number: int) -> dict[str, Any]:
 
 
 async def _given(call: AdminCall) -> TopicSchema:
-    payload = await call.read(PostedSchema)
+    payload = call.read(PostedSchema)
     number = TYPE_NAMES.get(payload.type.upper())
     if number is None:
         raise RestError(422, f"{payload.type} is not a type of schema")

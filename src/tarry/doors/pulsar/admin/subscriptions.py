@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from typing import Any, Final, Literal
 
 import msgspec
-from starlette.responses import Response
 
 from tarry.core.limits import SECOND_MS
 from tarry.core.names import check_name
@@ -19,6 +18,7 @@ from tarry.doors.pulsar.figures import instant
 from tarry.doors.pulsar.frames import metadata_of
 from tarry.doors.pulsar.ids import is_of, ledger_of, text_of_id
 from tarry.engine.api import EntryLog, Received, Subscription, Topic
+from tarry.http.response import Response
 
 
 async def list_(call: AdminCall) -> Response:
@@ -145,7 +145,7 @@ async def _expire(call: AdminCall, sub: Subscription) -> None:
 
 
 async def _json(call: AdminCall) -> dict[str, Any]:
-    body = await call.body()
+    body = call.request.body
     try:
         given = msgspec.json.decode(body or b"{}")
     except UNREADABLE as error:
@@ -187,7 +187,8 @@ def shown_message(entry: Received, message_id: str) -> Response:
         headers["x-pulsar-deliver-at-time"] = str(metadata.deliver_at_time)
     # Behind the metadata and their length; before these may stand a magic number and a checksum.
     start = (6 if message.startswith(b"\x0e\x01") else 0) + 4 + len(encoded)
-    return Response(message[start:], 200, headers)
+    fields = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
+    return Response(200, fields, message[start:])
 
 
 _TOPIC: Final = "/admin/v2/persistent/{tenant}/{namespace}/{topic}"

@@ -4,7 +4,6 @@ import re
 from typing import Final
 
 from msgspec import Struct
-from starlette.responses import Response
 
 from tarry.core.errors import Conflict
 from tarry.core.names import partition_number
@@ -15,6 +14,7 @@ from tarry.doors.pulsar.admin.stats import Shown, internal_stats, partitioned_st
 from tarry.doors.pulsar.errors import PulsarRefusal
 from tarry.doors.pulsar.ids import ledger_of
 from tarry.engine.api import Topic
+from tarry.http.response import Response
 
 _PARTITION: Final = re.compile(r"(.*)-partition-[0-9]+")
 
@@ -53,7 +53,7 @@ async def create(call: AdminCall) -> Response:
     """A topic without partitions."""
     topic = call.named_topic()
     name = topic.full
-    properties = await call.read(dict[str, str], empty=b"{}")
+    properties = call.read(dict[str, str], empty=b"{}")
     if name in call.engine.topics.by_name:
         raise RestError(409, "This topic already exists")
     _check_room(call, topic.namespace_name, 1)
@@ -149,7 +149,7 @@ async def update_partitioned(call: AdminCall) -> Response:
 
 async def _partitions_given(call: AdminCall) -> PartitionedMetadata:
     """The number of partitions in the body: by itself, or in the shape that has the topic's properties beside it."""
-    given = await call.read(int | PartitionedMetadata)  # type: ignore[arg-type]
+    given = call.read(int | PartitionedMetadata)  # type: ignore[arg-type]
     return given if isinstance(given, PartitionedMetadata) else PartitionedMetadata(given)
 
 

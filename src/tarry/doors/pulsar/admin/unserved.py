@@ -7,10 +7,9 @@ operation that a broker does not offer is 405, and 501 for permissions where it 
 from collections.abc import Mapping
 from typing import Final
 
-from starlette.responses import Response
-
 from tarry.doors.pulsar.admin.call import AdminCall, AdminEndpoint, Routes
 from tarry.doors.pulsar.admin.refusals import RestError
+from tarry.http.response import Response
 
 METHODS: Final = ("GET", "POST", "PUT", "DELETE")
 
@@ -88,7 +87,7 @@ TOPIC: Final[dict[str, str]] = {
 def _refuse(status: int, reasons: Mapping[str, str], part: str) -> AdminEndpoint:
     async def refuse(call: AdminCall) -> Response:
         call.namespace()
-        name = call.part(part) if part in call.request.path_params else part
+        name = call.part(part) if part in call.request.params else part
         if name not in reasons:
             raise RestError(404, "there is nothing at this path here")
         raise RestError(status, f"{name} is not supported: {reasons[name]}")

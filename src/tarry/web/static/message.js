@@ -1,0 +1,144 @@
+// One message: its life, its content, and what can be done to it. Who may not, sees no buttons for it.
+
+import { api } from "./api.js";
+import { back, card, copyable, facts, failed, h, notice, put, table } from "./dom.js";
+import { away, bytes, count, duration, indented, instant, precise, topicName } from "./format.js";
+import { address, messagesAddress, topicAddress } from "./route.js";
+import { fromField, toField, zone } from "./zone.js";
+
+const SHOWN_CHARACTERS = 4000;
+/** How often, and how many times, it is looked whether a message that was told to go out has ended. */
+const LOOK_EVERY_MS = 250;
+const LOOKS = 40;
+
+export const state = (name) => h("span", { class: `state ${name}` }, name);
+
+/** A destination as a way to it, where it is one of this server's own topics. */
+export function destination(full) {
+  return full.startsWith("persistent://") ? h("a", { href: topicAddress(full) }, topicName(full)) : full;
+}
+
+/** The payload as it is read best: JSON indented, text as it is, bytes in base64. */
+export function payload(message) {
+  const isText = message.payload !== undefined && message.payload !== null;
+  const text = isText ? message.payload : message.payload_base64 ?? null;
+  if (text === null) return h("p", { class: "muted" }, "The body of a finalised message is not kept.");
+  const shown = (isText ? indented(text) : null) ?? text;
+  const kind = !isText ? "base64" : shown !== text || /^[[{]/.test(text) ? "JSON" : "text";
+  const block = h("pre", { tabindex: "0", role: "region", "aria-label": "Payload" }, shown.slice(0, SHOWN_CHARACTERS));
+  const more = shown.length > SHOWN_CHARACTERS
+    ? h("button", { type: "button", onclick: (event) => { block.textContent = shown; event.target.remove(); } }, "Show all of it") : null;
+  return h("div", {}, h("h3", {}, "Payload", h("span", { class: "muted" }, ` ${kind}, ${bytes(isText ? new TextEncoder().encode(text).length : atob(text).length)}`)),
+    text ? block : h("p", { class: "muted" }, "Empty."), more);
+}
+
+export function headers(of) {
+  const rows = Object.entries(of ?? {});
+  return rows.length ? h("div", {}, h("h3", {}, "Headers"), table("Headers", [["Header", ""], ["Value", ""]], rows)) : null;
+}
+
+/** What has happened to a message, and what is to come, in order. */
+function life(message) {
+  const now = Date.now();
+  const steps = [[message.accepted_at_ms, "Accepted", `through the ${message.door} door`, "done"]];
+  // What went out by hand, or was cancelled, never came to its due instant.
+  if (message.due_at_ms !== null && !(message.finalised_at_ms < message.due_at_ms && message.finalised_at_ms)) {
+    const late = message.due_at_ms < message.accepted_at_ms;
+    steps.push([message.due_at_ms, "Due", late ? "past when it was accepted" : `${duration(message.due_at_ms - message.accepted_at_ms)} after it was accepted`, message.due_at_ms <= now ? "done" : "to-come"]);
+  }
+  for (const attempt of message.attempts_made ?? (message.last_error ? [{ at_ms: message.last_attempt_at_ms, error: message.last_error, number: message.attempts }] : [])) {
+    steps.push([attempt.at_ms, `Attempt ${attempt.number} failed`, attempt.error, "bad"]);
+  }
+  if (message.next_attempt_at_ms) steps.push([message.next_attempt_at_ms, "Next attempt", away(message.next_attempt_at_ms, now), "to-come"]);
+  if (message.state === "sending") steps.push([now, "On its way", "", "now"]);
+  if (message.finalised_at_ms) {
+    const tries = message.state !== "cancelled" && message.attempts ? `at attempt ${count(message.attempts)}` : "";
+    const lateness = message.state === "sent" && message.due_at_ms !== null ? `${duration(Math.max(0, message.finalised_at_ms - Math.max(message.due_at_ms, message.accepted_at_ms)))} late` : "";
+    steps.push([message.finalised_at_ms, { sent: "Sent", cancelled: "Cancelled", failed: "Failed" }[message.state] ?? message.state,
+      [tries, lateness, message.reason, message.reference && `the receiver calls it ${message.reference}`].filter(Boolean).join(", "), message.state === "sent" ? "good" : "bad"]);
+  }
+  steps.sort((a, b) => a[0] - b[0]);
+  return h("ol", { class: "life", "aria-label": "Life of the message" },
+    steps.map(([at, name, text, kind]) => h("li", { class: kind }, h("span", { class: "when" }, precise(at)), h("strong", {}, name), text ? h("span", { class: "muted" }, text) : null)),
+    message.due_at_ms === null && !message.finalised_at_ms ? h("li", { class: "to-come" }, h("span", { class: "when" }, "by command"), h("strong", {}, "Due"), h("span", { class: "muted" }, "it goes out when it is sent by hand, or with its group")) : null);
+}
+
+function content(message, may, act, busy) {
+  const waits = message.state === "scheduled";
+  const filter = (name, value) => (value && may.admin ? h("a", { href: messagesAddress({ [name]: value }) }, value) : value || "–");
+  return [
+    h("h1", {}, "Message ", state(message.state)),
+    h("div", { class: "cards" },
+      card("Life", { class: "half" }, life(message), busy ? h("p", { class: "muted", role: "status" }, "It is on its way…") : waits && may.produce ? commands(message, act) : null),
+      card("Facts", { class: "half" }, facts([
+        ["Destination", destination(message.destination)], ["Due", waits && message.due_at_ms ? `${instant(message.due_at_ms)}, ${away(message.due_at_ms, Date.now())}` : instant(message.due_at_ms)],
+        ["Owner", filter("owner", message.owner)], ["Key", filter("key", message.key)], ["Name", message.name ?? "–"], ["Group", message.group ?? "–"],
+        ["Namespace", message.namespace || "–"], ["Delay", message.delay_ms === null ? "–" : duration(message.delay_ms)],
+        ["Time to live", message.ttl_ms === null ? "–" : duration(message.ttl_ms)], ["Attempts", count(message.attempts)],
+        ...(message.last_error ? [["Last error", message.last_error], ["Last attempt", instant(message.last_attempt_at_ms)]] : []),
+        ...(message.next_attempt_at_ms ? [["Next attempt", `${instant(message.next_attempt_at_ms)}, ${away(message.next_attempt_at_ms, Date.now())}`]] : []),
+      ]), h("p", { class: "id" }, h("span", { class: "muted" }, "Id "), copyable(message.id))),
+      card("Content", { class: "wide" }, payload(message), headers(message.headers))),
+  ];
+}
+
+export function commands(message, act) {
+  const asks = h("div", { class: "asks" });
+  const ask = (text, yes, run) => {
+    // The focus goes to the question, where Enter changes nothing yet.
+    const question = h("p", { tabindex: "-1" }, text);
+    put(asks, question,
+      h("div", { class: "buttons" }, h("button", { class: "main danger", type: "button", onclick: run }, yes), h("button", { type: "button", onclick: () => put(asks) }, "Leave it")));
+    question.focus();
+  };
+  const moved = () => {
+    const at = h("input", { id: "due", type: "datetime-local", step: "1", required: true, value: toField(Date.now() + 3600000) });
+    const form = h("form", { class: "search" }, h("div", { class: "field grows" }, h("label", { for: "due" }, `Due at, ${zone.name}`), at),
+      h("button", { class: "main", type: "submit" }, "Reschedule"), h("button", { type: "button", onclick: () => put(asks) }, "Leave it"));
+    form.addEventListener("submit", (event) => { event.preventDefault(); act("restart", { due_at_ms: fromField(at.value) }, "The message is rescheduled."); });
+    put(asks, form);
+    at.focus();
+  };
+  return h("div", { class: "commands" },
+    h("div", { class: "buttons" },
+      h("button", { type: "button", onclick: () => ask("Send this message now, before it is due?", "Send now", () => act("send", undefined, "The message is due now.")) }, "Send now"),
+      h("button", { type: "button", onclick: moved }, "Reschedule"),
+      h("button", { class: "danger", type: "button", onclick: () => ask("Cancel this message? It will never be sent.", "Cancel the message", () => act("cancel", undefined, "The message is cancelled.")) }, "Cancel")),
+    asks);
+}
+
+export async function messagePage(place, may, { rest: [id] }) {
+  const path = `/v1/messages/${encodeURIComponent(id)}`;
+  let left = false;
+  const body = h("div", {});
+  const show = (message, busy = false) => { if (!left) put(body, content(message, may, act, busy)); };
+  /** A message that was told to go out is on its way: no command is offered before it is known what became of it. */
+  const ended = async () => {
+    for (let look = 0; look < LOOKS && !left; look += 1) {
+      const message = await api.get(path);
+      const open = message.state === "scheduled" || message.state === "sending";
+      // An attempt that failed leaves the message waiting for the next one.
+      show(message, open && message.last_error === null);
+      if (!open || message.last_error !== null) return;
+      await new Promise((done) => { setTimeout(done, LOOK_EVERY_MS); });
+    }
+    show(await api.get(path));
+  };
+  const act = async (command, given, said) => {
+    try {
+      show(await api.call("POST", `${path}/${command}`, given));
+      notice(said, "good");
+      if (command === "send") await ended();
+    } catch (error) {
+      notice(`That did not work: ${error.message}.`, "bad");
+    }
+  };
+  try {
+    const message = await api.get(path);
+    place(back(may.admin ? "Messages" : "Find another", address("messages")), body);
+    show(message);
+  } catch (error) {
+    place(back("Messages", address("messages")), failed(error, "There is no such message."));
+  }
+  return () => { left = true; };
+}

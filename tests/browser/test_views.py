@@ -1,0 +1,308 @@
+"""The views of the dashboard in a real Chromium: browsing, links between them, topics, scheduling, time zones."""
+
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from tests.browser.conftest import PAGES, Dashboard
+
+
+def found(dashboard: Dashboard) -> list[list[str]]:
+    """The cells of the list."""
+    rows: list[list[str]] = dashboard.tab.run(
+        "return [...document.querySelectorAll('section[aria-label=Found] tbody tr')].map((row) => [...row.cells].map((cell) => cell.innerText))"
+    )
+    return rows
+
+
+def address(dashboard: Dashboard) -> str:
+    return str(dashboard.tab.run("return location.hash"))
+
+
+# Browsing
+
+
+def test_messages_are_browsed_without_searching_and_every_search_has_an_address(dashboard: Dashboard) -> None:
+    tab = dashboard.tab
+    for n, minutes in enumerate((50, 10, 30)):
+        dashboard.schedule(delay=f"{minutes}m", owner="browse", key=f"browse-{n}")
+    dashboard.open(page="/#/messages")
+    tab.sees("found")
+    listed = [row[3] for row in found(dashboard) if row[3].startswith("browse-")]
+    assert listed == ["browse-1", "browse-2", "browse-0"], "the next due comes first"
+    dashboard.browse(owner="browse", key="browse-2")
+    tab.sees("1 found.")
+    assert address(dashboard) == "#/messages?owner=browse&key=browse-2"
+    # Whoever is sent the address sees the same, and so does whoever goes back to it.
+    dashboard.open(page="/#/messages?owner=browse")
+    tab.sees("3 found.")
+    tab.click("section[aria-label=Found] a")
+    tab.find("ol.life")
+    tab.run("history.back()")
+    tab.sees("3 found.")
+    tab.click("a", "Clear")
+    tab.until(lambda: address(dashboard) == "#/messages", "the filters do not go")
+
+
+def test_messages_are_browsed_by_state_and_by_range(dashboard: Dashboard) -> None:
+    tab = dashboard.tab
+    ids = [dashboard.schedule(owner="states", key=key, delay="3h") for key in ("gone", "waits")]
+    dashboard.client.post(f"/v1/messages/{ids[0]}/cancel")
+    dashboard.schedule(owner="states", key="lost", destination="http://127.0.0.1:1/nobody", delay="1ms")
+    for state, key in (("cancelled", "gone"), ("", "waits"), ("failed", "lost")):
+        # What has ended is listed as of the last flush, some seconds later at the most.
+        def listed(state: str = state, key: str = key) -> bool:
+            dashboard.open(page=f"/#/messages?owner=states&state={state}")
+            tab.sees("ound.")
+            return [row[3] for row in found(dashboard)] == [key]
+
+        tab.until(listed, f"{key} is not listed")
+    due_ms = dashboard.message(ids[1])["due_at_ms"]
+    for low, high, count in (
+        (due_ms, due_ms + 1, 1),
+        (due_ms + 1, due_ms + 60_000, 0),
+        (due_ms - 60_000, due_ms, 0),
+    ):
+        dashboard.open(page=f"/#/messages?owner=states&from={low}&to={high}")
+        tab.sees("1 found." if count else "Nothing was found.")
+        assert len(found(dashboard)) == count
+
+
+def test_bars_subscriptions_and_failures_lead_to_their_messages(dashboard: Dashboard) -> None:
+    tab = dashboard.tab
+    dashboard.client.put("/v1/topics/public/default/led/subscriptions/behind", json={"start": "earliest"})
+    for n in range(3):
+        dashboard.client.post("/v1/topics/public/default/led/messages", json={"payload": f"led-{n}"})
+    dashboard.client.post("/v1/topics/public/default/led/subscriptions/behind/ack", json={"up_to": 0})
+    dashboard.schedule(delay="100d", key="far-away")
+    lost = dashboard.schedule(destination="http://127.0.0.1:1/led", delay="1ms")
+    dashboard.open()
+    tab.sees("127.0.0.1:1/led")
+    # The failure.
+    row = "return [...document.querySelectorAll('tr')].find((one) => one.textContent.includes(arguments[0])).querySelector('a').hash"
+    assert tab.run(row, "127.0.0.1:1/led") == f"#/messages/{lost}"
+    # The subscription: the entries from the first one that it has not acknowledged.
+    tab.click("a", "behind")
+    tab.sees("Entries 1 to 2")
+    assert "led-2" in dashboard.text()
+    assert "led-0" not in dashboard.text()
+    # One bar, by pointer.
+    dashboard.open()
+    tab.click("button", "All")
+    tab.until(lambda: len(tab.all(".chart .door-http")) > 1, "there are no bars")
+    tab.run(
+        """
+        const bars = [...document.querySelectorAll(".chart rect[class^=door-]")].map((one) => one.getBoundingClientRect());
+        const last = bars.reduce((a, b) => (b.right > a.right ? b : a));
+        const at = { clientX: (last.left + last.right) / 2, clientY: (last.top + last.bottom) / 2, bubbles: true, button: 0, pointerId: 1, pointerType: "mouse" };
+        const chart = document.querySelector(".chart");
+        chart.setPointerCapture = () => {};
+        for (const type of ["pointermove", "pointerdown", "pointerup"]) chart.dispatchEvent(new PointerEvent(type, at));
+        """
+    )
+    tab.sees("1 found.")
+    assert [line[3] for line in found(dashboard)] == ["far-away"]
+    # All of what is shown, by the link beside the words.
+    dashboard.open()
+    tab.find(".listed")
+    tab.click(".listed")
+    tab.until(lambda: address(dashboard).startswith("#/messages?from="), "it does not list them")
+
+
+# One message
+
+
+def test_a_message_shows_its_life_and_its_content(dashboard: Dashboard) -> None:
+    tab = dashboard.tab
+    payload = '{"order":12345678901234567890,"lines":[{"sku":"a b"},[]],"note":"{not: json}"}'
+    body = f'{{"destination":"orders","delay":"2h","headers":{{"x-shop":"north"}},"payload_json":{payload}}}'
+    answer = dashboard.client.post("/v1/messages", content=body, headers={"content-type": "application/json"})
+    id_ = answer.json()["id"]
+    dashboard.open(page=f"/#/messages/{id_}")
+    shown = tab.find("pre").text
+    assert shown.splitlines()[:2] == ["{", '  "order": 12345678901234567890,'], (
+        "a number is shown as it was sent"
+    )
+    assert '"note": "{not: json}"' in shown
+    assert "    []" in shown
+    assert json.loads(shown) == json.loads(payload)
+    assert "x-shop" in dashboard.text()
+    assert "2 h after it was accepted" in tab.find("ol.life").text
+    dashboard.client.post(f"/v1/messages/{id_}/send")
+    tab.until(lambda: dashboard.message(id_)["state"] == "sent", "it is not sent")
+    dashboard.open(page=f"/#/messages/{id_}")
+    steps = tab.run("return [...document.querySelectorAll('ol.life strong')].map((one) => one.textContent)")
+    assert steps[0] == "Accepted"
+    assert steps[-1] == "Sent"
+    dashboard.open(page="/#/messages/" + "0" * 32)
+    tab.sees("There is no such message.")
+
+
+def test_a_message_is_scheduled_by_hand(dashboard: Dashboard) -> None:
+    tab = dashboard.tab
+    dashboard.open("produce", "/#/schedule?destination=by-hand&delay=2d")
+    tab.choose("#kind", "json")
+    tab.fill("#payload", '{"by": "hand"')
+    tab.fill("#key", "by-hand-1")
+    tab.click("form.sheet button", "Schedule")
+    tab.sees("the payload is not JSON")
+    tab.fill("#payload", '{"by": 12345678901234567890}')
+    tab.fill("#delay", "two days")
+    tab.click("form.sheet button", "Schedule")
+    tab.sees("is not a duration")
+    assert tab.run("return document.activeElement.id") == "delay"
+    tab.fill("#delay", "2d")
+    tab.click("summary", "More")
+    tab.fill("#headers", "x-a: 1\nx-b: two words")
+    tab.click("form.sheet button", "Schedule")
+    tab.find("ol.life")
+    made = dashboard.message(address(dashboard).rpartition("/")[2])
+    assert made["destination"] == "persistent://public/default/by-hand"
+    assert made["payload"] == '{"by": 12345678901234567890}'
+    assert made["headers"] == {"x-a": "1", "x-b": "two words", "content-type": "application/json"}
+    assert (made["delay_ms"], made["key"]) == (2 * 86_400_000, "by-hand-1")
+
+
+# Topics
+
+
+def test_a_topic_shows_its_entries_and_follows_them_live(dashboard: Dashboard) -> None:
+    tab = dashboard.tab
+    path = "/v1/topics/public/default/watched"
+    dashboard.client.put(f"{path}/subscriptions/workers", json={"start": "earliest"})
+    for n in range(120):
+        dashboard.client.post(f"{path}/messages", json={"payload": f"entry-{n:03}"})
+    waits = dashboard.client.post(f"{path}/messages", json={"payload": "waits", "delay": "1h"}).json()
+    dashboard.open("screen", "/#/topics")
+    tab.click("a", "watched")
+    tab.sees("Entries 71 to 120 of those from 0 to 120")
+    assert "entry-119" in dashboard.text()
+    tab.click("a", "Earlier")
+    tab.sees("Entries 21 to 70")
+    assert address(dashboard) == "#/topics/public/default/watched?from=21"
+    tab.click("a", "Oldest")
+    tab.sees("Entries 0 to 49")
+    tab.click("details.entry summary")
+    assert tab.find("details.entry pre").text == "entry-000"
+    # Looking has taken nothing away, and has left nothing behind.
+    stats = dashboard.client.get(path).json()
+    assert stats["subscriptions"]["workers"]["backlog"] == 121
+    tab.until(
+        lambda: list(dashboard.client.get(path).json()["subscriptions"]) == ["workers"], "a reader stays"
+    )
+    # What waits leads to its message.
+    assert tab.run(
+        "return [...document.querySelectorAll('section')].at(-1).querySelector('a').hash"
+    ).startswith("#/messages/")
+    assert waits["entry_ids"] == [120]
+    # Live.
+    tab.click("button", "Live")
+    assert address(dashboard) == "#/topics/public/default/watched?live=1"
+    tab.until(lambda: len(dashboard.client.get(path).json()["subscriptions"]) == 2, "nobody reads")
+    for n in range(3):
+        dashboard.client.post(f"{path}/messages", json={"payload": f"live-{n}", "key": "k"})
+    tab.sees("3 since you came")
+    lines = tab.run(
+        "return [...document.querySelectorAll('details.entry code')].map((one) => one.textContent)"
+    )
+    assert lines == ["live-2", "live-1", "live-0"]
+    tab.click("nav a", "Messages")
+    tab.until(
+        lambda: list(dashboard.client.get(path).json()["subscriptions"]) == ["workers"], "the tail stays"
+    )
+    # Who only produces sees the figures, and no entries.
+    dashboard.open("produce", "/#/topics/public/default/watched")
+    tab.sees("Entries are shown to tokens with the role consume")
+
+
+# Policies
+
+
+def test_policies_say_what_is_in_force_at_each_level(dashboard: Dashboard) -> None:
+    tab = dashboard.tab
+    dashboard.client.put("/v1/policies/broker", json={"tick_ms": 2_000})
+    dashboard.client.put("/v1/policies/namespaces/shop/levels", json={"retention_ms": -1})
+    dashboard.open(page="/#/policies?level=topic&name=shop/levels/orders")
+    tab.sees("Set for shop/levels/orders")
+
+    def levels(name: str) -> list[str]:
+        rows: list[str] = tab.run(
+            "return [...document.querySelector(`#set-${arguments[0]}`).closest('.policy-row').querySelectorAll('li')].map((one) => one.textContent)",
+            name,
+        )
+        return rows
+
+    assert levels("tick_ms") == ["Broker 2.0 sset", "Namespace 2.0 s", "in force 2.0 s"]
+    assert levels("retention_ms") == ["Broker none", "Namespace for everset", "in force for ever"]
+    tab.fill("#set-max_delay_ms", "30d")
+    tab.fill("#set-send_per_second", "no limit")
+    tab.click("button", "Save")
+    tab.sees("The policy is set.")
+    path = "/v1/policies/topics/shop/levels/orders"
+    assert dashboard.client.get(path).json() == {"max_delay_ms": 30 * 86_400_000, "send_per_second": 0.0}
+    tab.until(lambda: levels("max_delay_ms")[-1] == "in force 30 dset", "it is not in force")
+    tab.fill("#set-tick_ms", "soon")
+    tab.click("button", "Save")
+    tab.sees("neither a number nor a duration")
+    for place in ("broker", "namespaces/shop/levels", "topics/shop/levels/orders"):
+        dashboard.client.delete(f"/v1/policies/{place}")
+
+
+# Time
+
+
+def choose_zone(dashboard: Dashboard, name: str) -> None:
+    # All names are there once the field has the focus.
+    dashboard.tab.run("document.querySelector('#zone').focus()")
+    dashboard.tab.choose("#zone", name)
+
+
+def test_instants_are_shown_and_typed_in_the_zone_that_was_chosen(dashboard: Dashboard) -> None:
+    tab = dashboard.tab
+    # Two instants beside the end of summer time in Berlin, whose clocks show the same.
+    first, second = (int(datetime(2030, 10, 27, hour, 20, tzinfo=UTC).timestamp() * 1_000) for hour in (0, 1))
+    ids = [dashboard.schedule(delay=None, due_at_ms=at, owner="zones") for at in (first, second)]
+    for zone, shown in (
+        ("UTC", ["27 Oct 2030, 00:20:00", "27 Oct 2030, 01:20:00"]),
+        ("Asia/Tokyo", ["27 Oct 2030, 09:20:00"]),
+        ("Europe/Berlin", ["27 Oct 2030, 02:20:00"]),
+    ):
+        dashboard.open(page="/#/messages?owner=zones")
+        choose_zone(dashboard, zone)
+        for text in shown:
+            tab.sees(text)
+    dashboard.open(page=f"/#/messages/{ids[0]}")
+    tab.sees("27 Oct 2030, 02:20:00")
+    choose_zone(dashboard, "America/New_York")
+    tab.sees("26 Oct 2030, 20:20:00")
+    # What is typed is of that zone too: noon in New York in winter is 17:00 in London.
+    tab.click("button", "Reschedule")
+    tab.run("document.querySelector('#due').value = '2031-01-15T12:00:00'")
+    tab.click("main form button", "Reschedule")
+    tab.sees("15 Jan 2031, 12:00:00")
+    assert dashboard.message(ids[0])["due_at_ms"] == datetime(2031, 1, 15, 17, tzinfo=UTC).timestamp() * 1_000
+    tab.run("localStorage.clear()")
+
+
+# Everybody's eyes
+
+SHIFTS = """
+    return new Promise((done) => {
+        let sum = 0;
+        new PerformanceObserver((list) => { for (const one of list.getEntries()) sum += one.value; }).observe({ type: "layout-shift", buffered: true });
+        setTimeout(() => done(sum), 300);
+    });
+"""
+
+
+@pytest.mark.parametrize("phone", [False, True], ids=["desk", "phone"])
+@pytest.mark.parametrize("page", PAGES)
+def test_nothing_moves_while_a_page_comes(dashboard: Dashboard, page: str, phone: bool) -> None:
+    tab = dashboard.tab
+    tab.look(*((390, 844) if phone else (1280, 900)), phone=phone)
+    dashboard.open(page=page)
+    tab.sees(PAGES[page])
+    moved: Any = tab.run(SHIFTS)
+    assert moved < 0.02
