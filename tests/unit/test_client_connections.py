@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 
 import pytest
+import uvloop
 
 from tarry import AsyncClient, Client
 from tarry.client import Unreachable
@@ -182,3 +183,14 @@ async def test_the_async_client_tells_that_nobody_is_there() -> None:
     async with AsyncClient(f"http://127.0.0.1:{port}", retry_for_s=0.1) as client:
         with pytest.raises(Unreachable, match="is the server running"):
             await client.status()
+
+
+def test_the_async_client_runs_on_another_event_loop() -> None:
+    """Uvicorn's, for one, whose transports are no subclasses of asyncio's."""
+
+    async def schedule(url: str) -> str:
+        async with AsyncClient(url, retry_for_s=0) as client:
+            return (await client.schedule("d", delay_ms=1)).id
+
+    with closing(Script("ok")) as script, closing(uvloop.new_event_loop()) as loop:
+        assert loop.run_until_complete(schedule(script.url)) == "i"

@@ -8,7 +8,7 @@ import asyncio
 import ssl
 from collections import deque
 from collections.abc import AsyncGenerator
-from typing import Final
+from typing import Final, cast
 
 from tarry.client.call import ServerAnswer
 from tarry.client.http1 import AnswerReader, BadAnswer
@@ -95,8 +95,8 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin."""
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        # No assertion: the transports of other event loops, such as uvloop's, are none of asyncio's classes.
+        self._transport = cast("asyncio.Transport", transport)
 
     def data_received(self, data: bytes) -> None:
         """Read bytes of the answer."""
