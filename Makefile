@@ -16,7 +16,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 BIN := .venv/bin
 # Folders that hold Python of ours (bench/ and others may be absent in a partial checkout).
-CODE := $(wildcard src tests bench demo tools)
+CODE := $(wildcard src tests bench demo tools examples)
 
 # Workers get whole files, or folders that share something costly, those that take longest first (tests/conftest.py).
 # There are more of them than cores, since much of the time is spent waiting for an instant or a server.

@@ -68,7 +68,7 @@ def gather(to: Path = SOURCE) -> None:
     """Copy the pages, and make the references, into an empty folder."""
     shutil.rmtree(to, ignore_errors=True)
     shutil.copytree(ROOT / "docs", to / "docs")
-    for page in PAGES:
+    for page in (*PAGES, *(str(path.relative_to(ROOT)) for path in ROOT.glob("examples/**/README.md"))):
         target = to / page
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(ROOT / page, target)

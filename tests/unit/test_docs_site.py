@@ -22,7 +22,7 @@ def tree(tmp_path: Path) -> Path:
     tree.mkdir()
     for page in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "mkdocs.yml"):
         shutil.copyfile(ROOT / page, tree / page)
-    for folder in ("docs", "tools", "deploy", "src", "tests/system"):
+    for folder in ("docs", "tools", "deploy", "src", "examples", "tests/system"):
         shutil.copytree(ROOT / folder, tree / folder, ignore=shutil.ignore_patterns("__pycache__"))
     (tree / "bench").mkdir()
     (tree / "clients/typescript").mkdir(parents=True)

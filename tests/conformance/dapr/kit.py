@@ -3,15 +3,13 @@
 import contextlib
 import functools
 import os
-import queue
 import subprocess
 import sys
-import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import pytest
 from dapr.conf import settings
@@ -65,49 +63,6 @@ def point_sdk_at(one: Sidecar) -> Iterator[None]:
         yield
     finally:
         configured.DAPR_HTTP_PORT = before
-
-
-class Application:
-    """A process that says on its standard output what it gets, a line for each."""
-
-    def __init__(self, process: "subprocess.Popen[str]") -> None:
-        self._lines: queue.Queue[str | None] = queue.Queue()
-        self._reading = threading.Thread(target=self._read, args=(process.stdout,))
-        self._reading.start()
-
-    def _read(self, out: IO[str]) -> None:
-        for line in out:
-            self._lines.put(line.rstrip("\n"))
-        self._lines.put(None)
-
-    def line(self) -> str:
-        """The next line; waits for it."""
-        line = self._lines.get(timeout=WITHIN_S)
-        assert line is not None, "the application has ended"
-        return line
-
-    def ended(self) -> None:
-        """Be done with its output, once it has ended."""
-        self._reading.join(WITHIN_S)
-
-
-@contextlib.contextmanager
-def application(command: Sequence[str], environment: dict[str, str]) -> Iterator[Application]:
-    """An application that runs for the time of a test."""
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment, cwd=ROOT)
-    app = Application(process)
-    try:
-        yield app
-    finally:
-        process.terminate()
-        try:
-            process.wait(WITHIN_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-        app.ended()
-        assert process.stdout is not None
-        process.stdout.close()
 
 
 @functools.cache

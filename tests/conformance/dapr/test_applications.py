@@ -9,7 +9,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.conformance.dapr.kit import application, in_s, need, sidecar
+from tests.applications import application
+from tests.conformance.dapr.kit import in_s, need, sidecar
 from tests.processes import ROOT, free_port
 
 HERE = Path(__file__).parent

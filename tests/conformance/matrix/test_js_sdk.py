@@ -1,15 +1,25 @@
 """The client library of Element Call, unmodified, through Tarry to a homeserver that knows nothing of delayed events."""
 
+import asyncio
+import os
 import time
+from signal import Signals
 
 import pytest
 
-from tests.conformance.matrix.people import CLIENT, Person
-from tests.conformance.matrix.sdk import ran, sdk
+from tests.conformance.matrix.people import CLIENT, Person, fresh
+from tests.conformance.matrix.sdk import modules, ran, sdk
 from tests.conformance.matrix.synapse import Synapse
+from tests.processes import ROOT
 from tests.waiting import until
 
 MEMBER = "org.matrix.msc3401.call.member"
+
+WITH_RESOLVERS = (
+    "data:text/javascript,Promise.withResolvers ??= function () { let resolve, reject;"
+    " const promise = new Promise((...both) => ([resolve, reject] = both)); return { promise, resolve, reject }; };"
+)
+"""The one function of the language that the library wants and older nodes lack."""
 
 
 async def test_js_sdk_makes_every_call_about_delayed_events(alice: Person, room: str) -> None:
@@ -131,3 +141,31 @@ async def test_js_sdk_needs_tarry_for_it(alice: Person, homeserver: Synapse) -> 
     at_home = alice.at(homeserver.url)
     features = (await at_home.done("GET", f"{CLIENT}/versions", token=None))["unstable_features"]
     assert not features.get("org.matrix.msc4140")
+
+
+async def test_js_sdk_example_who_is_gone_has_left(alice: Person, room: str) -> None:
+    """The program of examples/element_call_leave, as its page says."""
+    folder = await asyncio.to_thread(modules)
+    program = folder / f"leave-{fresh()}.mjs"
+    # The program finds the library beside itself.
+    program.write_text((ROOT / "examples/element_call_leave/leave.mjs").read_text("utf-8"))
+    given = {
+        **os.environ, "HOMESERVER": alice.url, "USER_ID": alice.account["user_id"], "ROOM_ID": room,
+        "ACCESS_TOKEN": alice.account["access_token"], "GONE_AFTER_MS": "3000",
+    }  # fmt: skip
+    try:
+        for signal in ("SIGKILL", "SIGINT"):
+            process = await asyncio.create_subprocess_exec(
+                "node", "--import", WITH_RESOLVERS, program, env=given, stdout=asyncio.subprocess.PIPE
+            )
+            assert process.stdout is not None
+            async with asyncio.timeout(60):
+                while b"joined" not in (line := await process.stdout.readline()):
+                    assert line, "it ended without joining"
+            process.send_signal(Signals[signal])
+            await process.wait()
+            count = 2 if signal == "SIGKILL" else 4
+            events = await alice.arrived(room, count, MEMBER)
+            assert [bool(event["content"]) for event in events] == [True, False] * (count // 2)
+    finally:
+        program.unlink()
