@@ -17,6 +17,7 @@ from tarry.grpc.call import Call, Streaming, Unary
 from tarry.grpc.connection import CALLS_AT_ONCE
 from tarry.grpc.frames import frame
 from tarry.grpc.hpack import written
+from tarry.serve.transport import grpc_server
 from tarry.serve.transport.connection_budget import ConnectionBudget
 from tarry.serve.transport.grpc_server import GrpcServer
 from tarry.serve.transport.listener import ListenError
@@ -196,6 +197,38 @@ async def test_a_connection_without_calls_makes_room_for_another() -> None:
         writer.close()
         with contextlib.suppress(ConnectionResetError):
             await writer.wait_closed()
+
+
+BROKEN = frame(frames.PING, 0, 0, bytes(7))
+"""PING must carry 8 bytes: the connection ends."""
+
+
+async def test_the_reason_of_an_end_is_read_also_where_the_client_has_sent_more() -> None:
+    async with serving() as (_, port):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        more = frame(frames.PING, 0, 0, bytes(8)) * 30_000
+        writer.write(frames.PREFACE + frames.settings() + BROKEN + more)
+        await writer.drain()
+        # A connection that is reset raises here.
+        said = await reader.read()
+        assert said.endswith(b"a ping that is not 8 bytes long")
+        writer.close()
+
+
+@pytest.mark.parametrize("more", [0, 1 << 22], ids=["silent", "flooding"])
+async def test_a_client_that_does_not_take_its_leave_is_cut_off(
+    more: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if more:
+        monkeypatch.setattr(grpc_server, "FAREWELL_S", 10 * WITHIN_S)
+    async with serving() as (_, port):
+        _, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(frames.PREFACE + frames.settings() + BROKEN + bytes(more))
+        with contextlib.suppress(ConnectionError):
+            while True:
+                await writer.drain()
+                await asyncio.sleep(0.05)
+                writer.write(b"\0")
 
 
 def test_a_taken_address_is_told() -> None:

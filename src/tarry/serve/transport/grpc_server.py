@@ -23,6 +23,9 @@ HELD_BODIES: Final = 8
 """How many of the largest requests a connection may have in parts."""
 MAX_UNREAD_BYTES: Final = 1 << 20
 """Maximum bytes that a client may leave unread before nothing more is read from it."""
+FAREWELL_S: Final = 2.0
+FAREWELL_BYTES: Final = 1 << 20
+"""After the end of a connection its client has so long to close it too; meanwhile so many of its bytes are discarded."""
 
 log = logging.getLogger("tarry.dapr")
 
@@ -123,6 +126,8 @@ class GrpcTransport(asyncio.Protocol):
         self._connection: GrpcConnection | None = None
         self._rest: asyncio.Handle | None = None
         """The turn in which bytes that came already are read on."""
+        self._farewell: asyncio.TimerHandle | None = None
+        self._discarded_bytes = 0
         self.unread: Unread | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -143,7 +148,11 @@ class GrpcTransport(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Bytes came."""
         connection = self._connection
-        if connection is not None and not connection.closed:
+        if self._farewell is not None:
+            self._discarded_bytes += len(data)
+            if self._discarded_bytes > FAREWELL_BYTES:
+                self.abort()
+        elif connection is not None and not connection.closed:
             connection.receive(data)
             if connection.behind:
                 # Others have their turn before the rest, and nothing more is read meanwhile.
@@ -165,6 +174,8 @@ class GrpcTransport(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """The client is gone."""
         self._server.leave(self)
+        if self._farewell is not None:
+            self._farewell.cancel()
         if self._connection is not None:
             self._connection.close()
 
@@ -226,8 +237,24 @@ class GrpcTransport(asyncio.Protocol):
         self._transport.write(data)
 
     def close(self) -> None:
-        """Close once all is sent."""
-        self._transport.close()
+        """Close once all is sent and the client has closed too, or has had the time to.
+
+        A socket that is closed with unread bytes of the client resets the connection, and the reason that was sent may
+        never be read. TLS takes leave by itself.
+        """
+        if self._transport.is_closing() or not self._transport.can_write_eof():
+            self._transport.close()
+            return
+        self._transport.write_eof()
+        self._transport.resume_reading()
+        self._farewell = self._loop.call_later(FAREWELL_S, self._end_farewell)
+
+    def _end_farewell(self) -> None:
+        if self._transport.get_write_buffer_size():
+            # It is still being sent; who does not read is ended by the sweep.
+            self._farewell = self._loop.call_later(FAREWELL_S, self._end_farewell)
+        else:
+            self.abort()
 
     def soon(self, work: Callable[[], None]) -> None:
         """Do something at the end of this turn."""
