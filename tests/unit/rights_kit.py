@@ -164,6 +164,11 @@ EXAMPLES: Final[dict[str, Example]] = {
     "POST /v1/messages/batch": Example(body=json.dumps(LATER) + "\n", content_type="application/x-ndjson"),
     "GET /v1/messages": Example(query={"namespace": HERE}),
     "POST /v1/messages/{id}/restart": Example(body={"delay": "2h"}),
+    "POST /v1/messages/{id}/resume": Example(done=(409,)),
+    "POST /v1/names/{tenant}/{namespace}/{message}/resume": Example(done=(409,)),
+    "GET /v1/pauses": Example(query={"namespace": HERE}),
+    "POST /v1/pauses": Example(body={"owner": "nobody", "namespace": HERE}),
+    "POST /v1/pauses/resume": Example(body={"owner": "somebody else"}, done=(404,)),
     # None was staged; whether it may be adopted is looked at before that.
     "PUT /v1/batches/{batch}": Example(
         body={"ledger": "0" * 32, "files": [_FILE], "owners": {"": 1}, "namespaces": {HERE: 1}}, done=(400,)

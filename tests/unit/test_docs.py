@@ -72,9 +72,10 @@ def reader(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reader]:
 
 
 def test_http(reader: Reader) -> None:
-    one, repeat = (reader.run(block) for block in runnable("docs/doors/http.md"))
+    one, repeat, pause = (reader.run(block) for block in runnable("docs/doors/http.md"))
     assert '"id":' in one
     assert '"state":"active"' in repeat
+    assert pause.count('"kind":"destination"') == 2
 
 
 def test_dapr(reader: Reader) -> None:

@@ -6,8 +6,10 @@ import pytest
 
 from tarry.core.delivery import Delivered, Retry
 from tarry.core.errors import Invalid, NotFound
+from tarry.core.limits import HOUR_MS
 from tarry.core.message import Message, MessageQuery, MessageView
 from tarry.engine.queries.listing import LOOK_AT, LOOK_BYTES
+from tarry.engine.settings import EngineSettings
 from tarry.ledger.ledger import LedgerSettings
 from tests.unit.engine_kit import FOREIGN, Bench, full
 
@@ -220,3 +222,55 @@ def test_a_page_of_what_is_finalised_reads_a_bounded_number_of_bytes() -> None:
     found = pages(bench, state="finalised", owner="ann")
     assert [len(page) for page in found] == [0, 0, 1]
     assert len([view for page in pages(bench, state="finalised") for view in page]) == 120
+
+
+def refuse_once(bench: Bench) -> None:
+    """The receiver takes nothing of what is under way, and is tried again later."""
+    for attempt in list(bench.outlet.under_way):
+        attempt.answer(Retry("away"))
+    bench.rest()
+
+
+def test_retrying_lists_what_was_tried_and_nothing_else(bench: Bench) -> None:
+    bench.schedule(FOREIGN, payload=b"later", key="a-1", delay_ms=500)
+    moved = bench.schedule(FOREIGN, payload=b"moved", delay_ms=600)
+    bench.ask(bench.engine.restart(moved.id, delay_ms=700))
+    ids = [bench.schedule(FOREIGN, payload=b"%d" % n, key=f"a-{n}", delay_ms=10).id for n in range(3)]
+    bench.schedule(FOREIGN, payload=b"b", key="b-1", owner="bob", delay_ms=10)
+    assert bench.listed(state="retrying") == []
+    bench.wait(20)
+    refuse_once(bench)
+    assert payloads(bench.listed(state="retrying")) == [b"0", b"1", b"2", b"b"]
+    assert {view.last_error for view in bench.listed(state="retrying")} == {"away"}
+    assert payloads(bench.listed(state="retrying", key_prefix="a-")) == [b"0", b"1", b"2"]
+    assert payloads(bench.listed(state="retrying", owner="bob")) == [b"b"]
+    assert [payloads(page) for page in pages(bench, state="retrying", limit=2)][:2] == [
+        [b"0", b"1"],
+        [b"2", b"b"],
+    ]
+    # One that is restarted begins anew, and one that arrives has ended.
+    bench.ask(bench.engine.restart(ids[0], delay_ms=1000))
+    bench.ask(bench.engine.cancel(ids[1]))
+    assert payloads(bench.listed(state="retrying")) == [b"2", b"b"]
+
+
+def test_retrying_lists_what_was_carried_and_outlives_a_crash() -> None:
+    bench = Bench(settings=EngineSettings(carry_after_ms=0))
+    bench.schedule(FOREIGN, payload=b"x", delay_ms=10)
+    bench.schedule(FOREIGN, payload=b"untried", delay_ms=HOUR_MS)
+    bench.wait(20)
+    refuse_once(bench)
+    assert payloads(bench.listed(state="retrying")) == [b"x"]
+    bench.crash()
+    bench.start()
+    assert payloads(bench.listed(state="retrying")) == [b"x"]
+    bench.refused(bench.engine.list_messages(MessageQuery(state="retrying", outcome="failed")), Invalid)
+
+
+def test_messages_are_listed_by_the_beginning_of_their_key(bench: Bench) -> None:
+    for key in ("order-1", "order-2", "ordinary", None):
+        bench.schedule(payload=(key or "none").encode(), key=key, delay_ms=10)
+    assert payloads(bench.listed(key_prefix="order-")) == [b"order-1", b"order-2"]
+    bench.wait(20)
+    ended = bench.listed(state="finalised", key_prefix="ord")
+    assert {view.key for view in ended} == {"order-1", "order-2", "ordinary"}

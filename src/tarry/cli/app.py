@@ -25,6 +25,7 @@ from tarry.cli import (
     index,
     matrix,
     messages,
+    pauses,
     pipeline,
     policy,
     pulsar,
@@ -53,6 +54,7 @@ server.add_to(app)
 pipeline.add_to(app)
 index.add_to(app)
 messages.add_to(app)
+pauses.add_to(app)
 topics.add_to(app)
 repeat.add_to(app)
 worker.add_to(app)

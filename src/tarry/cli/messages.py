@@ -4,13 +4,13 @@ import sys
 from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any, BinaryIO, Final, Literal, TypedDict
+from typing import Annotated, Any, BinaryIO, Final, Literal
 
 import typer
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TransferSpeedColumn
 
 from tarry.cli import show
-from tarry.cli.exits import exit_code
+from tarry.cli.named import Id, Ids, Name, Names, Namespace, each, fields, named
 from tarry.cli.options import (
     At,
     ConfigFile,
@@ -22,6 +22,7 @@ from tarry.cli.options import (
     destination_of,
     duration_ms,
     headers_of,
+    instant_ms,
     times,
 )
 from tarry.client.blocking import Client
@@ -30,15 +31,6 @@ from tarry.core.errors import TarryError
 from tarry.core.shapes import MessageFacts
 
 SHOWN_ERRORS = 10
-_Id = Annotated[str | None, typer.Argument(metavar="[ID]", help="The id that schedule gave.")]
-_Ids = Annotated[list[str] | None, typer.Argument(metavar="[ID]...", help="The ids that schedule gave.")]
-_Name = Annotated[str | None, typer.Option("--name", help="Name of the message, instead of its id.")]
-_Names = Annotated[
-    list[str] | None, typer.Option("--name", help="Name of a message, instead of its id; may be repeated.")
-]
-_Namespace = Annotated[
-    str | None, typer.Option(help="tenant/namespace of the names; public/default if it is not given.")
-]
 
 
 def add_to(app: typer.Typer) -> None:
@@ -181,13 +173,26 @@ def _print_outcome(number: int, outcome: Scheduled | TarryError) -> None:
 
 def list_(
     state: Annotated[
-        Literal["scheduled", "finalised"], typer.Option(help="State of the messages.")
+        Literal["scheduled", "retrying", "finalised"],
+        typer.Option(help="State of the messages; retrying: wait for another attempt."),
     ] = "scheduled",
+    outcome: Annotated[
+        Literal["sent", "cancelled", "failed"] | None,
+        typer.Option(help="Only finalised messages that ended so."),
+    ] = None,
     owner: Annotated[str | None, typer.Option(help="Only messages of this owner.")] = None,
     destination: Annotated[str | None, typer.Option(help="Only messages to this destination.")] = None,
     namespace: Annotated[str | None, typer.Option(help="Only messages of this tenant/namespace.")] = None,
     key: Annotated[str | None, typer.Option(help="Only messages with this order key.")] = None,
+    key_prefix: Annotated[str | None, typer.Option(help="Only messages whose order key begins so.")] = None,
     group: Annotated[str | None, typer.Option(help="Only messages of this group.")] = None,
+    door: Annotated[str | None, typer.Option(help="Only messages of this door, like http or pulsar.")] = None,
+    due_from: Annotated[
+        str | None, typer.Option(metavar="INSTANT", help="Only messages due at or after this.")
+    ] = None,
+    due_to: Annotated[
+        str | None, typer.Option(metavar="INSTANT", help="Only messages due before this.")
+    ] = None,
     limit: Annotated[int, typer.Option(min=1, help="Maximum number of messages.")] = 50,
     json: JsonOption = False,
     url: Url = None,
@@ -198,148 +203,100 @@ def list_(
     now = show.now_ms()
     with connect(config, url) as client:
         found = client.list(
-            state=state, owner=owner, destination=where, namespace=namespace, key=key, group=group,
-            limit=min(limit, 1000),
+            state="finalised" if outcome else state, outcome=outcome, owner=owner, destination=where,
+            namespace=namespace, key=key, key_prefix=key_prefix, group=group, door=door,
+            due_from_ms=None if due_from is None else instant_ms(due_from, "--due-from"),
+            due_to_ms=None if due_to is None else instant_ms(due_to, "--due-to"), limit=min(limit, 1000),
         )  # fmt: skip
         messages = islice(found, limit)
         if json:
             for message in messages:
-                show.as_json(_fields(message))
+                show.as_json(fields(message))
             return
         lines = [
             (
                 message.id, message.state, show.brief_instant(message.due_at_ms),
                 show.from_now(message.due_at_ms, now), show.brief_destination(message.destination),
-                message.owner, message.key, message.group, message.attempts or "", message.reason or message.last_error,
+                message.owner, message.key, message.group, message.paused, message.attempts or "",
+                _next_attempt(message, now), message.reason or message.last_error,
             )
             for message in messages
         ]  # fmt: skip
     if not lines:
         show.err.print("no messages")
         return
-    show.rows(("id", "state", "due", "", "destination", "owner", "key", "group", "attempts", "reason"), lines)
+    show.rows(
+        (
+            "id", "state", "due", "", "destination", "owner", "key", "group", "paused", "attempts", "next attempt", "reason",
+        ),
+        lines,
+    )  # fmt: skip
     if len(lines) == limit:
         show.err.print(f"the first {limit}; --limit shows more")
 
 
+def _next_attempt(message: MessageView, now: int) -> str:
+    at_ms = message.next_attempt_at_ms
+    return "" if at_ms is None else show.from_now(at_ms, now)
+
+
 def show_(
-    id_: _Id = None,
-    name: _Name = None,
-    namespace: _Namespace = None,
+    id_: Id = None,
+    name: Name = None,
+    namespace: Namespace = None,
     json: JsonOption = False,
     url: Url = None,
     config: ConfigFile = None,
 ) -> None:
     """Show one message: its schedule, its state and its outcome."""
-    (one,) = _named([id_] if id_ else [], [name] if name else [], namespace, most=1)
+    (one,) = named([id_] if id_ else [], [name] if name else [], namespace, most=1)
     with connect(config, url) as client:
         message = client.get(**one)
     _show(message, json)
 
 
 def cancel(
-    ids: _Ids = None,
-    name: _Names = None,
-    namespace: _Namespace = None,
+    ids: Ids = None,
+    name: Names = None,
+    namespace: Namespace = None,
     json: JsonOption = False,
     url: Url = None,
     config: ConfigFile = None,
 ) -> None:
     """Cancel messages. A message whose cancel was answered never goes out."""
-    _each(_named(ids, name, namespace), lambda client, one: client.cancel(**one), json, url, config)
+    each(named(ids, name, namespace), lambda client, one: client.cancel(**one), json, url, config)
 
 
 def send(
-    ids: _Ids = None,
-    name: _Names = None,
-    namespace: _Namespace = None,
+    ids: Ids = None,
+    name: Names = None,
+    namespace: Namespace = None,
     json: JsonOption = False,
     url: Url = None,
     config: ConfigFile = None,
 ) -> None:
     """Send messages now instead of when they are due."""
-    _each(_named(ids, name, namespace), lambda client, one: client.send(**one), json, url, config)
+    each(named(ids, name, namespace), lambda client, one: client.send(**one), json, url, config)
 
 
 def restart(
-    ids: _Ids = None,
+    ids: Ids = None,
     in_: In = None,
     at: At = None,
-    name: _Names = None,
-    namespace: _Namespace = None,
+    name: Names = None,
+    namespace: Namespace = None,
     json: JsonOption = False,
     url: Url = None,
     config: ConfigFile = None,
 ) -> None:
     """Restart messages: their original delay again, or a new time with --in or --at."""
     when = times(in_, at)
-    _each(_named(ids, name, namespace), lambda client, one: client.restart(**one, **when), json, url, config)
-
-
-class _Named(TypedDict, total=False):
-    """A message as the client is told which one: by its id, or by its name."""
-
-    id: str
-    name: str
-    namespace: str | None
-
-
-def _named(
-    ids: list[str] | None, names: list[str] | None, namespace: str | None, most: int | None = None
-) -> list[_Named]:
-    """The messages that a command is about."""
-    found: list[_Named] = [{"id": id_} for id_ in ids or ()]
-    found += [{"name": name, "namespace": namespace} for name in names or ()]
-    if not found:
-        raise typer.BadParameter("say which message: its ID, or --name")
-    if most is not None and len(found) > most:
-        raise typer.BadParameter("give the ID of a message, or --name")
-    if namespace is not None and not names:
-        raise typer.BadParameter("--namespace is for --name; an ID is of one message everywhere")
-    return found
-
-
-def _each(
-    messages: list[_Named],
-    operate: Callable[[Client, _Named], MessageView],
-    json: bool,
-    url: str | None,
-    config: str | None,
-) -> None:
-    """Do it to each; one that fails does not keep the others from being done, and its error is told."""
-    failed: TarryError | None = None
-    with connect(config, url) as client:
-        for one in messages:
-            try:
-                message = operate(client, one)
-            except TarryError as error:
-                if len(messages) == 1:
-                    raise
-                called = one.get("id") or one["name"]
-                show.err.print(f"{show.printable(called)}: {error}", markup=False)
-                failed = error
-                continue
-            if json:
-                show.as_json(_fields(message))
-            else:
-                due = "" if message.finalised_at_ms else f"  due {show.instant(message.due_at_ms)}"
-                show.out.print(f"{message.id}  {message.state}{due}", markup=False)
-    if failed is not None:
-        # Each error was told beside its id.
-        raise typer.Exit(exit_code(failed))
-
-
-def _fields(message: MessageView) -> dict[str, Any]:
-    shown = {name: getattr(message, name) for name in message.__struct_fields__}
-    text = shown.pop("payload_text")
-    if text is not None:
-        shown["payload"] = text
-    return {name: value for name, value in shown.items() if value is not None}
+    each(named(ids, name, namespace), lambda client, one: client.restart(**one, **when), json, url, config)
 
 
 def _show(message: MessageView, json: bool) -> None:
     if json:
-        show.as_json(_fields(message))
+        show.as_json(fields(message))
         return
     now = show.now_ms()
     show.facts(

@@ -8,7 +8,7 @@ import inspect
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, cast, get_args, overload
 
-from tarry.client import batches, bulk, operations, repeats
+from tarry.client import batches, bulk, operations, pauses, repeats
 from tarry.client.call import ClientCall, ServerAnswer
 
 P = ParamSpec("P")
@@ -90,6 +90,8 @@ class Operations:
     cancel = ClientOperation(operations.cancel)
     send = ClientOperation(operations.send)
     restart = ClientOperation(operations.restart)
+    pause = ClientOperation(pauses.pause)
+    resume = ClientOperation(pauses.resume)
     list_page = ClientOperation(operations.list_page)
     schedule_arrow = ClientOperation(batches.schedule_stream)
     place_of_batch = ClientOperation(bulk.place_of_batch)
@@ -118,6 +120,9 @@ class Operations:
     pause_repeat = ClientOperation(repeats.pause_repeat)
     resume_repeat = ClientOperation(repeats.resume_repeat)
     remove_repeat = ClientOperation(repeats.remove_repeat)
+    pause_place = ClientOperation(pauses.pause_place)
+    resume_place = ClientOperation(pauses.resume_place)
+    pauses = ClientOperation(pauses.pauses)
     policy = ClientOperation(operations.policy)
     set_policy = ClientOperation(operations.set_policy)
     update_policy = ClientOperation(operations.update_policy)

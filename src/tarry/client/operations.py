@@ -43,7 +43,7 @@ from tarry.client.shapes import (
 )
 from tarry.core.errors import Invalid, TarryError
 
-_view = reads(MessageView)
+message_view = reads(MessageView)
 _anything = reads(dict[str, Any])
 
 
@@ -103,21 +103,21 @@ def get(
     id: str | None = None, *, name: str | None = None, namespace: str | None = None
 ) -> ClientCall[MessageView]:
     """Look one message up: by its id, or by its name in a namespace (`public/default` if nothing is said)."""
-    return ClientCall("GET", _message(id, name, namespace), _view, repeatable=True)
+    return ClientCall("GET", message_path(id, name, namespace), message_view, repeatable=True)
 
 
 def cancel(
     id: str | None = None, *, name: str | None = None, namespace: str | None = None
 ) -> ClientCall[MessageView]:
     """Cancel a message, by its id or its name. Once this returns, it never goes out."""
-    return ClientCall("POST", _message(id, name, namespace) + "/cancel", _view)
+    return ClientCall("POST", message_path(id, name, namespace) + "/cancel", message_view)
 
 
 def send(
     id: str | None = None, *, name: str | None = None, namespace: str | None = None
 ) -> ClientCall[MessageView]:
     """Make a message due now, by its id or its name."""
-    return ClientCall("POST", _message(id, name, namespace) + "/send", _view)
+    return ClientCall("POST", message_path(id, name, namespace) + "/send", message_view)
 
 
 def restart(
@@ -131,18 +131,19 @@ def restart(
     namespace: str | None = None,
 ) -> ClientCall[MessageView]:
     """Begin the original delay again, or give the message a new one; by its id or its name."""
-    path = _message(id, name, namespace) + "/restart"
-    return ClientCall("POST", path, _view, as_json(time_fields(delay, delay_ms, due_at, due_at_ms)))
+    path = message_path(id, name, namespace) + "/restart"
+    return ClientCall("POST", path, message_view, as_json(time_fields(delay, delay_ms, due_at, due_at_ms)))
 
 
 def list_page(
     *,
-    state: Literal["scheduled", "finalised"] = "scheduled",
+    state: Literal["scheduled", "retrying", "finalised"] = "scheduled",
     outcome: Literal["sent", "cancelled", "failed"] | None = None,
     owner: str | None = None,
     destination: str | None = None,
     namespace: str | None = None,
     key: str | None = None,
+    key_prefix: str | None = None,
     group: str | None = None,
     door: str | None = None,
     due_from_ms: int | None = None,
@@ -150,10 +151,13 @@ def list_page(
     limit: int | None = None,
     page: str | None = None,
 ) -> ClientCall[MessagePage]:
-    """One page of messages; `page` is the `next_page` of the page before."""
+    """One page of messages; `page` is the `next_page` of the page before.
+
+    Of those that are `scheduled`, the `retrying` ones wait for another attempt after one that failed.
+    """
     path = query(
         "/v1/messages", state=state, outcome=outcome, owner=owner, destination=destination, namespace=namespace, key=key,
-        group=group, door=door, due_from_ms=due_from_ms, due_to_ms=due_to_ms, limit=limit, page=page,
+        key_prefix=key_prefix, group=group, door=door, due_from_ms=due_from_ms, due_to_ms=due_to_ms, limit=limit, page=page,
     )  # fmt: skip
     return ClientCall("GET", path, _page, repeatable=True)
 
@@ -377,7 +381,8 @@ def ready() -> ClientCall[bool]:
     return ClientCall("GET", "/readyz", lambda answered: answered.status == 200, repeatable=True)
 
 
-def _message(id_: str | None, name: str | None, namespace: str | None) -> str:
+def message_path(id_: str | None, name: str | None, namespace: str | None) -> str:
+    """The path of a message: by its id, or by its name in a namespace."""
     if id_ is not None:
         if name is not None or namespace is not None:
             raise Invalid("name", "give the id of a message, or its name")

@@ -189,6 +189,24 @@ class RepeatPage(Struct, frozen=True):
     next_page: str | None = None
 
 
+class Pause(Struct, frozen=True, kw_only=True):
+    """A paused topic, owner or destination."""
+
+    kind: str
+    """`topic`, `owner` or `destination`."""
+    namespace: str
+    name: str
+    since_ms: int
+    resumed: bool = False
+    """Whether the pause is over, and messages that it held are on their way back."""
+
+
+class PauseList(Struct, frozen=True):
+    """Paused places."""
+
+    pauses: list[Pause]
+
+
 class Received(EntryFacts, frozen=True, kw_only=True):
     """An entry of a topic, given to a consumer; it comes again until it is acknowledged."""
 
@@ -229,11 +247,13 @@ class DelayedPage(Struct, frozen=True):
 class ListFilters(TypedDict, total=False):
     """The filters of a list of messages; see `list_page`."""
 
-    state: Literal["scheduled", "finalised"]
+    state: Literal["scheduled", "retrying", "finalised"]
+    outcome: Literal["sent", "cancelled", "failed"] | None
     owner: str | None
     destination: str | None
     namespace: str | None
     key: str | None
+    key_prefix: str | None
     group: str | None
     door: str | None
     due_from_ms: int | None

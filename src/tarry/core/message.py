@@ -150,13 +150,16 @@ class MessageView(MessageFacts, frozen=True, kw_only=True):
 class MessageQuery(Struct, frozen=True, kw_only=True):
     """Which messages to list. Empty fields do not filter."""
 
-    state: Literal["scheduled", "finalised"] = "scheduled"
+    state: Literal["scheduled", "retrying", "finalised"] = "scheduled"
+    """`retrying`: of those that are scheduled, the ones that wait for another attempt after one that failed."""
     outcome: Literal["sent", "cancelled", "failed"] | None = None
     """The outcome, of finalised messages."""
     owner: str | None = None
     destination: str | None = None
     namespace: str | None = None
     key: str | None = None
+    key_prefix: str | None = None
+    """The beginning of the order key."""
     group: str | None = None
     door: str | None = None
     due_from_ms: int | None = None

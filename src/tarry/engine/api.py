@@ -11,6 +11,7 @@ from tarry.engine.due.decoded_batch import DecodedBatch
 from tarry.engine.namespaces.catalogue import EMPTY
 from tarry.engine.queries.commands import Ending
 from tarry.engine.queries.delayed_entries import DelayedEntry
+from tarry.engine.queries.pausing import PlaceView
 from tarry.engine.queries.upcoming import MAX_BUCKETS, Upcoming
 from tarry.engine.repeats.repeats import RepeatPage, RepeatView
 from tarry.engine.topics.consumer import Consumer
@@ -44,6 +45,7 @@ __all__ = [
     "EntryLog",
     "EntrySpan",
     "NewEntry",
+    "PlaceView",
     "Published",
     "Received",
     "RepeatPage",

@@ -266,6 +266,8 @@ class Engine:
 
     def list_messages(self, query: MessageQuery) -> Answer[MessagePage]:
         """A page of messages."""
+        if query.state == "retrying":
+            return self.parts.retrying.list(query)
         return self.parts.commands.list_messages(query)
 
     def list_owned(self, query: OwnedQuery) -> Answer[MessagePage]:

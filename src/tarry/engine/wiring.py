@@ -43,6 +43,7 @@ from tarry.engine.queries.hearing import Hearing
 from tarry.engine.queries.listing import Listing
 from tarry.engine.queries.owners import Owners
 from tarry.engine.queries.pausing import Pausing
+from tarry.engine.queries.retrying import Retrying
 from tarry.engine.queries.turns import Turns
 from tarry.engine.queries.upcoming import Counting
 from tarry.engine.records.changes import Change
@@ -123,6 +124,7 @@ class Parts(Struct, frozen=True, kw_only=True):
     commands: Commands
     hearing: Hearing
     pausing: Pausing
+    retrying: Retrying
     turns: Turns
     owners: Owners
     counting: Counting
@@ -227,6 +229,7 @@ def wire(given: Surroundings) -> Parts:
         repeating=repeating,
         repeats=Repeats(journal, state, repeating, clock),
         pausing=Pausing(journal, state, dispatcher, finding, commands, clock),
+        retrying=Retrying(state, ids, dispatcher, commands),
         turns=Turns(journal, state, clock, ids, dispatcher, commands),
         hearing=Hearing(state, ids, dispatcher, commands),
         owners=Owners(journal, state, ids, commands),

@@ -18,6 +18,7 @@ from tarry.doors.http.gate import Gate
 from tarry.doors.http.messages.batches import Batches
 from tarry.doors.http.messages.bulk import BulkEndpoints
 from tarry.doors.http.messages.messages import Messages
+from tarry.doors.http.messages.pauses import PauseEndpoints
 from tarry.doors.http.messages.repeats import RepeatEndpoints
 from tarry.doors.http.openapi import build_document
 from tarry.doors.http.operations import OPERATIONS, Endpoints, Operation
@@ -96,6 +97,7 @@ class HttpApp:
             batches=batches,
             bulk=BulkEndpoints(engine, settings),
             repeats=RepeatEndpoints(engine),
+            pauses=PauseEndpoints(engine),
             topics=TopicEndpoints(engine),
             delayed=DelayedEndpoints(engine),
             subscriptions=SubscriptionEndpoints(engine, sessions, settings),

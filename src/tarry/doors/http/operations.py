@@ -28,10 +28,11 @@ from tarry.core.rights import (
     Right,
 )
 from tarry.doors.http import shapes
-from tarry.doors.http.messages import repeats
+from tarry.doors.http.messages import pauses, repeats
 from tarry.doors.http.messages.batches import MAX_BATCH_KEY_BYTES, Batches
 from tarry.doors.http.messages.bulk import BulkEndpoints
 from tarry.doors.http.messages.messages import Messages
+from tarry.doors.http.messages.pauses import PauseEndpoints
 from tarry.doors.http.messages.repeats import RepeatEndpoints
 from tarry.doors.http.operator import figures
 from tarry.doors.http.operator.backups import BackupEndpoints
@@ -75,6 +76,7 @@ class Endpoints(NamedTuple):
     batches: Batches
     bulk: BulkEndpoints
     repeats: RepeatEndpoints
+    pauses: PauseEndpoints
     topics: TopicEndpoints
     delayed: DelayedEndpoints
     subscriptions: SubscriptionEndpoints
@@ -151,6 +153,15 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
         {200: {JSON: shapes.MessageAnswer}}, {JSON: shapes.RestartRequest}, body_required=False,
         refusals=(404, 408, 409, 413, 415, 429),
     ),
+    Operation(
+        "POST", "/v1/messages/{id}/pause", PRODUCE_OWN, lambda at: at.messages.pause, "pauseMessage",
+        "Keep a message from going out until it is resumed; what is left of its delay is frozen",
+        {200: {JSON: shapes.MessageAnswer}}, refusals=(404, 409, 429),
+    ),
+    Operation(
+        "POST", "/v1/messages/{id}/resume", PRODUCE_OWN, lambda at: at.messages.resume, "resumeMessage",
+        "Let the delay of a paused message go on", {200: {JSON: shapes.MessageAnswer}}, refusals=(404, 409, 429),
+    ),
     # A name can be guessed: what it reaches must be the token's to produce.
     Operation(
         "GET", _NAME, PRODUCE, lambda at: at.messages.get, "getNamed", "Look at the message that has a name",
@@ -173,6 +184,29 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
         "Start the original delay of the message that has a name again, or give it a new time",
         {200: {JSON: shapes.MessageAnswer}}, {JSON: shapes.RestartRequest}, body_required=False,
         refusals=(404, 408, 409, 413, 415, 429),
+    ),
+    Operation(
+        "POST", _NAME + "/pause", PRODUCE, lambda at: at.messages.pause, "pauseNamed",
+        "Keep the message that has a name from going out until it is resumed",
+        {200: {JSON: shapes.MessageAnswer}}, refusals=(404, 409, 429),
+    ),
+    Operation(
+        "POST", _NAME + "/resume", PRODUCE, lambda at: at.messages.resume, "resumeNamed",
+        "Let the delay of the paused message that has a name go on", {200: {JSON: shapes.MessageAnswer}}, refusals=(404, 409, 429),
+    ),
+    Operation(
+        "GET", "/v1/pauses", GOVERN, lambda at: at.pauses.list, "listPauses", "List paused topics, owners and destinations",
+        {200: {JSON: pauses.PausesAnswer}}, query=pauses.PausesQuery,
+    ),
+    Operation(
+        "POST", "/v1/pauses", GOVERN, lambda at: at.pauses.pause, "pausePlace",
+        "Hold the messages of a topic, an owner or a destination once they are due",
+        {200: {JSON: pauses.PauseAnswer}}, {JSON: pauses.PlaceRequest}, refusals=(408, 409, 413, 415),
+    ),
+    Operation(
+        "POST", "/v1/pauses/resume", GOVERN, lambda at: at.pauses.resume, "resumePlace",
+        "Let the messages of a paused topic, owner or destination go out again, in order",
+        {200: {JSON: pauses.PauseAnswer}}, {JSON: pauses.PlaceRequest}, refusals=(404, 408, 413, 415),
     ),
     Operation(
         "GET", "/v1/batches", PRODUCE_LISTED, lambda at: at.bulk.list, "listBatches", "List adopted batches, the newest first",

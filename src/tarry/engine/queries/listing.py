@@ -22,6 +22,7 @@ from tarry.engine.dispatch.dispatcher import Dispatcher
 from tarry.engine.due.horizon import Horizon, Offload
 from tarry.engine.due.postponed import Postponed
 from tarry.engine.isolation import Isolation
+from tarry.engine.queries.choice import is_due_within, matches
 from tarry.engine.queries.paging import MAX_NUMBER, check_limit, make_token, read_token
 from tarry.engine.queries.views import ended_view, view_of_put
 from tarry.engine.records.delayed_entry import as_message
@@ -124,7 +125,7 @@ class Listing:
                 self._isolation.check(error)
                 log.error("the message at seq %d cannot be listed: %s", key.seq, faults.told(error))
                 continue
-            if view is not None and _matches(view, query):
+            if view is not None and matches(view, query):
                 views.append(view)
         return MessagePage(views, None if waiting.upto >= high else _make_page(waiting.upto))
 
@@ -168,9 +169,9 @@ class Listing:
             for (seq,), (_, at_ms), ended in rows:
                 if len(views) >= limit:
                     return MessagePage(views, _make_page(before))
-                if query.outcome in (None, ended.outcome) and _in_range(ended.due_at_ms, query):
+                if query.outcome in (None, ended.outcome) and is_due_within(ended.due_at_ms, query):
                     view = ended_view(self._state.names, self._ids, ended)
-                    if _matches(view, query):
+                    if matches(view, query):
                         views.append(view)
                 before = Key(at_ms, seq)
                 room -= 0 if ended.kept is None else len(ended.kept.payload)
@@ -201,27 +202,6 @@ def _merged(here: Waiting, there: Waiting) -> Waiting:
     upto = min(here.upto, there.upto)
     keys = sorted(key for key in (*here.keys, *there.keys) if key < upto)
     return Waiting(keys, there.bodies, upto)
-
-
-def _matches(view: MessageView, query: MessageQuery) -> bool:
-    return all(
-        wanted is None or wanted == is_
-        for wanted, is_ in (
-            (query.owner, view.owner),
-            (query.destination, view.destination),
-            (query.namespace, view.namespace),
-            (query.key, view.key),
-            (query.group, view.group),
-            (query.door, view.door),
-        )
-    )
-
-
-def _in_range(due_at_ms: int | None, query: MessageQuery) -> bool:
-    low, high = query.due_from_ms, query.due_to_ms
-    if low is None and high is None:
-        return True
-    return due_at_ms is not None and (low or 0) <= due_at_ms and (high is None or due_at_ms < high)
 
 
 def _make_page(key: Key) -> str:

@@ -94,6 +94,16 @@ class Messages:
             due_at_ms, delay_ms = times_of(decode(_restart_decoder, body))
         return json_response(show(await self._engine.restart(id_, delay_ms=delay_ms, due_at_ms=due_at_ms)))
 
+    async def pause(self, request: Request) -> Response:
+        """POST /v1/messages/{id}/pause."""
+        id_ = await self._reach(request)
+        return json_response(show(await self._engine.pausing.pause(id_)))
+
+    async def resume(self, request: Request) -> Response:
+        """POST /v1/messages/{id}/resume."""
+        id_ = await self._reach(request)
+        return json_response(show(await self._engine.pausing.resume(id_)))
+
     async def _reach(self, request: Request) -> str:
         """The id of the message that the path says, once it is clear that the caller may touch it."""
         if "message" in request.params:
