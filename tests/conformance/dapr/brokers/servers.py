@@ -38,9 +38,13 @@ class Server:
 
     def start(self) -> None:
         """Start it and wait until it answers."""
+        self.launch()
+        self.wait()
+
+    def launch(self) -> None:
+        """Start it and do not wait."""
         assert self._process is None
         self._process = self._run(self.command(), self.environment())
-        self._wait()
 
     def _run(self, command: list[str], environment: dict[str, str]) -> "subprocess.Popen[bytes]":
         with self._log() as log:
@@ -65,13 +69,19 @@ class Server:
             return False
         return True
 
-    def _wait(self) -> None:
+    def wait(self) -> None:
+        """Wait until it answers."""
         deadline = time.monotonic() + START_WITHIN_S
         while not self.answers():
             assert self._process is not None
             if self._process.poll() is not None or time.monotonic() > deadline:
                 raise AssertionError(f"it did not start: {(self.folder / 'server.log').read_text()[-2000:]}")
             time.sleep(0.05)
+
+    def signal(self, number: int) -> None:
+        """Send a signal to all of it."""
+        assert self._process is not None
+        os.killpg(self._process.pid, number)
 
     def kill(self) -> None:
         """SIGKILL to all of it, as a crash does."""

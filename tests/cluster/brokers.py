@@ -1,0 +1,169 @@
+"""Three real Kafka brokers on 127.0.0.1, each a process of its own that can be killed, paused and started again.
+
+Each is broker and controller (KRaft), with 384 MB of heap. The first start fetches Kafka's jars with Maven.
+"""
+
+import contextlib
+import shutil
+import signal
+import subprocess
+from collections.abc import Iterator
+from functools import cached_property
+from pathlib import Path
+from typing import Final
+
+import pytest
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from tests.conformance.dapr.brokers.servers import ROOT, Server
+from tests.processes import free_port
+from tests.waiting import wait_until
+
+CLUSTER_ID: Final = "MkU3OEVBNTcwNTJENDM2Qg"
+SAFE: Final = {
+    "min.insync.replicas": "2",
+    "unclean.leader.election.enable": "false",
+    "cleanup.policy": "delete",
+    "retention.ms": "-1",
+    "retention.bytes": "-1",
+}
+"""Settings of a topic that loses nothing that was acknowledged."""
+
+
+def kafka_jars() -> str:
+    """The folder with Kafka's jars; skips the test where they cannot be had."""
+    done = subprocess.run(
+        [ROOT / "tools" / "kafka.sh"], capture_output=True, text=True, timeout=600, check=False
+    )
+    if done.returncode != 0:
+        pytest.skip(f"Kafka cannot be had here: {done.stderr.strip()}")
+    return done.stdout.strip()
+
+
+class Broker(Server):
+    """One node of the cluster."""
+
+    def __init__(self, folder: Path, number: int, controller_port: int) -> None:
+        super().__init__(folder)
+        self.number = number
+        self.controller_port = controller_port
+        self.voters = ""
+        self.settings: dict[str, str] = {}
+
+    def command(self) -> list[str]:
+        """Java with the node's settings; the first time its folder is formatted."""
+        java = [
+            shutil.which("java") or "java", "-Xmx384m", "-Xms64m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC",
+            "-cp", f"{kafka_jars()}/*",
+        ]  # fmt: skip
+        config = self.folder / "server.properties"
+        if not config.exists():
+            config.write_text("".join(f"{name}={value}\n" for name, value in self._config().items()))
+            subprocess.run(
+                [*java, "kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(config)],
+                check=True, capture_output=True, timeout=120,
+            )  # fmt: skip
+        return [*java, "kafka.Kafka", str(config)]
+
+    def _config(self) -> dict[str, str]:
+        return {
+            "process.roles": "broker,controller",
+            "node.id": str(self.number),
+            "controller.quorum.voters": self.voters,
+            "listeners": f"PLAINTEXT://127.0.0.1:{self.port},CONTROLLER://127.0.0.1:{self.controller_port}",
+            "controller.listener.names": "CONTROLLER",
+            "log.dirs": str(self.folder / "data"),
+            "broker.rack": f"rack-{self.number}",
+            "offsets.topic.replication.factor": "3",
+            "offsets.topic.num.partitions": "1",
+            "group.initial.rebalance.delay.ms": "0",
+            "group.min.session.timeout.ms": "1000",
+            "broker.session.timeout.ms": "3000",
+            "broker.heartbeat.interval.ms": "500",
+            "replica.fetch.max.bytes": str(8 << 20),
+            "auto.create.topics.enable": "false",
+            **self.settings,
+        }
+
+    def pause(self) -> None:
+        """SIGSTOP."""
+        self.signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """SIGCONT."""
+        self.signal(signal.SIGCONT)
+
+
+class Brokers:
+    """The cluster."""
+
+    def __init__(self, folder: Path, count: int = 3, **settings: str) -> None:
+        self.nodes = [Broker(folder / f"broker-{number}", number, free_port()) for number in range(1, count + 1)]
+        voters = ",".join(f"{node.number}@127.0.0.1:{node.controller_port}" for node in self.nodes)
+        for node in self.nodes:
+            node.voters = voters
+            node.settings = {name.replace("_", "."): value for name, value in settings.items()}
+            if count == 1:
+                node.settings |= {"offsets.topic.replication.factor": "1"}
+
+    @property
+    def addresses(self) -> str:
+        """Addresses for `bootstrap.servers`."""
+        return ",".join(f"127.0.0.1:{node.port}" for node in self.nodes)
+
+    def start(self) -> None:
+        """Start all of them and wait until they know each other."""
+        for node in self.nodes:
+            node.launch()
+        for node in self.nodes:
+            node.wait()
+        wait_until(lambda: len(self.admin.list_topics(timeout=30).brokers) == len(self.nodes))
+
+    def stop(self) -> None:
+        """End all of them; one that is paused too."""
+        for node in self.nodes:
+            with contextlib.suppress(ProcessLookupError, AssertionError):
+                node.resume()
+            node.kill()
+
+    @cached_property
+    def admin(self) -> AdminClient:
+        """A client for administration; what it began ends with it."""
+        return AdminClient({"bootstrap.servers": self.addresses, "log_level": 0})
+
+    def make_topic(self, name: str, partitions: int = 1, replicas: int | None = None, **changed: str) -> str:
+        """A topic that loses nothing, but for settings that are given."""
+        settings = SAFE | {name.replace("_", "."): value for name, value in changed.items()}
+        topic = NewTopic(name, partitions, replicas or len(self.nodes), config=settings)
+
+        def made() -> bool:
+            # A request that waits at a broker's address when its number becomes known is given up by the client.
+            for future in self.admin.create_topics([topic]).values():
+                with contextlib.suppress(KafkaException):
+                    future.result(30)
+            return name in self.admin.list_topics(timeout=30).topics
+
+        wait_until(made)
+        return name
+
+    def leader(self, topic: str) -> Broker:
+        """The node that leads the topic's first partition."""
+        number = self.admin.list_topics(topic, timeout=30).topics[topic].partitions[0].leader
+        return next(node for node in self.nodes if node.number == number)
+
+    def follower(self, topic: str) -> Broker:
+        """A node that does not lead it."""
+        leader = self.leader(topic)
+        return next(node for node in self.nodes if node is not leader)
+
+
+@contextlib.contextmanager
+def brokers(folder: Path, count: int = 3, **settings: str) -> Iterator[Brokers]:
+    """A cluster that runs."""
+    cluster = Brokers(folder, count, **settings)
+    try:
+        cluster.start()
+        yield cluster
+    finally:
+        cluster.stop()
