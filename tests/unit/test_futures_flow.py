@@ -13,8 +13,7 @@ import pytest
 from aiohttp import web
 
 from tarry.core.message import MessageQuery
-from tarry.doors.matrix.futures import Futures
-from tarry.doors.matrix.management import Management
+from tarry.http.connection import HttpConnection
 from tests.unit.matrix_kit import ROOM, MatrixServing, Sent, bearer, error, matrix_serving
 from tests.waiting import until
 
@@ -151,21 +150,24 @@ async def test_one_future_cannot_be_managed_too_fast(tmp_path: Path) -> None:
         assert len(await running(serving)) == 1
 
 
-async def test_heartbeats_need_no_task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def the_longer_way(*_: Any) -> Any:
-        raise AssertionError("a request that has come whole went the longer way")
-
-    monkeypatch.setattr(Futures, "act", the_longer_way)
-    monkeypatch.setattr(Management, "by_path", the_longer_way)
+async def test_heartbeats_and_schedules_of_known_users_need_no_task(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async with matrix_serving(tmp_path / "data") as serving:
         tokens = (await future(serving, "t", f"future_timeout={LONG_MS}")).json()
-        refreshed = await post(serving, tokens["refresh_token"])
-        assert (refreshed.status_code, refreshed.json()) == (200, {})
-        assert (await post(serving, tokens["cancel_token"])).status_code == 200
-        assert (await post(serving, tokens["refresh_token"])).status_code == 410
-        delay_id = await serving.schedule()
-        assert (await serving.act(delay_id, "restart")).status_code == 200
-        assert (await serving.act(delay_id, "refresh")).status_code == 200
+
+        async def in_a_task(*_: Any) -> None:
+            raise AssertionError("a request was served in a task")
+
+        monkeypatch.setattr(HttpConnection, "_await", in_a_task)
+        async with asyncio.timeout(20):
+            refreshed = await post(serving, tokens["refresh_token"])
+            assert (refreshed.status_code, refreshed.json()) == (200, {})
+            assert (await post(serving, tokens["cancel_token"])).status_code == 200
+            assert (await post(serving, tokens["refresh_token"])).status_code == 410
+            delay_id = await serving.schedule()
+            assert (await serving.act(delay_id, "restart")).status_code == 200
+            assert (await serving.act(delay_id, "refresh")).status_code == 200
 
 
 # A batch

@@ -5,10 +5,12 @@ from collections.abc import AsyncIterator
 import pytest
 
 from tarry.core.limits import MINUTE_MS
-from tarry.doors.matrix.accounts import Account, Accounts
+from tarry.doors.matrix.accounts import Accounts
 from tarry.doors.matrix.errors import MatrixError
 from tarry.doors.matrix.settings import MatrixSettings
-from tarry.doors.matrix.wire import MatrixRequest
+from tarry.doors.matrix.wire import Account, MatrixRequest
+from tarry.http.head import Fields, Head
+from tarry.http.request import Request
 from tarry.outlets.matrix.homeserver import Homeserver, HomeserverSettings
 from tarry.testing.clock import SimulatedClock
 from tests.unit.matrix_kit import TinyHomeserver
@@ -38,15 +40,13 @@ async def accounts(homeserver: TinyHomeserver, clock: SimulatedClock) -> AsyncIt
 
 
 def request(token: str = "ann-token", query: bytes = b"") -> MatrixRequest:
-    headers = {b"authorization": b"Bearer " + token.encode()}
-    return MatrixRequest(
-        method="GET", path=b"/", params=(), raw_query=query, headers=headers, body=b"", peer="127.0.0.1"
-    )
+    fields = Fields([(b"authorization", b"Bearer " + token.encode())], keep_alive=True, old=False)
+    return MatrixRequest(Request(Head("GET", b"/", query, fields), "127.0.0.1"), {})
 
 
 async def seen(accounts: Accounts, request: MatrixRequest) -> Account | int:
     """The account, or the status of the refusal; what is known without asking must be the same."""
-    known = accounts.cached(request.headers[b"authorization"], request.raw_query)
+    known = accounts.known(request)
     try:
         account = await accounts.of(request)
     except MatrixError as error:

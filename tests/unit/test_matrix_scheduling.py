@@ -160,7 +160,7 @@ async def test_bad_bodies_are_refused_and_change_nothing(tmp_path: Path) -> None
     async with matrix_serving(tmp_path / "data") as serving:
         for raw, status, errcode in BAD_BODIES:
             for _ in range(2):
-                # Once the token is known, the request takes the short way.
+                # The first time the homeserver is asked whose token it is.
                 answer = await put(serving, f"{OWN}/m.x/1", raw=raw)
                 assert said(answer) == (status, errcode), raw[:80]
                 assert answer.headers["access-control-allow-origin"] == "*"

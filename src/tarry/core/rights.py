@@ -68,6 +68,7 @@ SEE_LISTED: Final = Right(("produce", "consume"), "listed")
 FIGURES: Final = Right(("produce", "consume"), "all")
 USER: Final = Right((), "user")
 ID: Final = Right((), "id")
+SECRET: Final = Right((), "secret")
 HOMESERVER: Final = Right((), "homeserver")
 
 
@@ -183,25 +184,3 @@ DAPR_GRPC: Final[Mapping[str, Right]] = {
     "SetMetadata": Right(("produce",), "all"),
     PASSED_ON: _PASSED_ON,
 }
-
-_ROOM: Final = "/_matrix/client/…/rooms/{}"
-_EVENTS: Final = "/_matrix/client/…/delayed_events"
-_APP: Final = "/_matrix/app/v1"
-
-MATRIX: Final[Mapping[str, Right]] = {
-    **_each(USER, "PUT", _ROOM + "/delayed_event/{}/{}", _ROOM + "/send/{}/{}", _ROOM + "/redact/{}/{}"),
-    **_each(USER, "PUT", _ROOM + "/state/{}", _ROOM + "/state/{}/{}", _ROOM + "/send/future/{}"),
-    **_each(USER, "PUT", _ROOM + "/send_future/{}/{}"),
-    **_each(USER, "PUT", _ROOM + "/state_future/{}", _ROOM + "/state_future/{}/{}"),
-    **_each(USER, "POST", _ROOM + "/send/{}", _ROOM + "/redact/{}"),
-    **_each(USER, "GET", _EVENTS, _EVENTS + "/{}", "/_matrix/client/…/future"),
-    **_each(ID, "POST", _EVENTS + "/{}", _EVENTS + "/{}/{}"),
-    **_each(Right((), "secret"), "POST", "/_matrix/client/…/future/{}"),
-    **_each(HOMESERVER, "PUT", _APP + "/transactions/{}"),
-    **_each(HOMESERVER, "POST", _APP + "/ping"),
-    **_each(HOMESERVER, "GET", _APP + "/users/{}", _APP + "/rooms/{}"),
-    **_each(OPEN, "GET", "/_matrix/client/versions", "/_matrix/client/…/capabilities"),
-    PASSED_ON: OPEN,
-}
-"""The Matrix door: the homeserver knows its users, so Tarry's tokens have no part in it. `…` is any version of a path. What
-the door adds nothing to goes to the homeserver, which asks for its own tokens."""

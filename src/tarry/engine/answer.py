@@ -91,7 +91,20 @@ class Answer(Generic[T]):
             if self._error is not None:
                 answer.fail(self._error)
             else:
-                by(self.value()).pass_on(answer)
+                _adopt(answer, by, self.value())
+
+        self.then(came)
+        return answer
+
+    def or_else(self, by: "Callable[[TarryError], Answer[T]]") -> "Answer[T]":
+        """An answer that adopts the outcome of `by(error)` where this one is a refusal; all else passes through."""
+        answer: Answer[T] = Answer()
+
+        def came(_: Answer[T]) -> None:
+            if isinstance(self._error, TarryError):
+                _adopt(answer, by, self._error)
+            else:
+                self.pass_on(answer)
 
         self.then(came)
         return answer
@@ -115,6 +128,16 @@ class Answer(Generic[T]):
             self.then(lambda _: None if future.done() else future.set_result(None))
             yield from future
         return self.value()
+
+
+def _adopt(answer: Answer[U], by: "Callable[[T], Answer[U]]", of: T) -> None:
+    """Give an answer what `by` makes of something, or its refusal."""
+    try:
+        outcome = by(of)
+    except TarryError as refusal:
+        answer.fail(refusal)
+    else:
+        outcome.pass_on(answer)
 
 
 def settled(value: T) -> Answer[T]:

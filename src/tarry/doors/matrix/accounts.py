@@ -17,7 +17,7 @@ from tarry.core.clock import Clock
 from tarry.core.unreadable import UNREADABLE
 from tarry.doors.matrix.errors import MatrixError
 from tarry.doors.matrix.settings import MatrixSettings
-from tarry.doors.matrix.wire import MatrixRequest
+from tarry.doors.matrix.wire import Account, MatrixRequest
 from tarry.outlets.matrix.homeserver import FAILURES, Homeserver
 from tarry.outlets.matrix.lines import LineAnswer
 from tarry.outlets.matrix.verdict import matrix_error
@@ -29,13 +29,6 @@ _BEARER: Final = b"bearer "
 _WHOAMI: Final = "/_matrix/client/v3/account/whoami"
 _MASQUERADE: Final = ("user_id", "device_id", "org.matrix.msc3202.device_id")
 """With these an application service says for whom it speaks."""
-
-
-class Account(Struct, frozen=True):
-    """A user of the homeserver, as the sender of a request."""
-
-    user_id: str
-    device_id: str | None = None
 
 
 class _Known(Struct):
@@ -56,22 +49,14 @@ class Accounts:
         self._known: OrderedDict[bytes, _Known] = OrderedDict()
         self._asking: dict[bytes, asyncio.Task[Account]] = {}
 
-    def cached(self, authorization: bytes | None, raw_query: bytes) -> Account | None:
-        """The account, if it is known without asking and the query says nothing of it."""
-        if authorization is None or b"user_id" in raw_query or b"device_id" in raw_query:
-            return None
-        if authorization[:7].lower() != _BEARER:
-            return None
-        known = self._known.get(_digest(authorization[7:].strip(), ""))
-        if known is None or not self._is_fresh(known):
-            return None
-        return known.account
+    def known(self, request: MatrixRequest) -> Account | None:
+        """The account that a request is from, if that is known without asking; raises for a request without a token."""
+        known = self._known.get(_digest(token_of(request), _masquerade(request)))
+        return known.account if known is not None and self._is_fresh(known) else None
 
     async def of(self, request: MatrixRequest) -> Account:
         """The account that a request is from; raises the homeserver's own error for one that is from none."""
-        token = token_of(request)
-        pairs = [(name, value) for name, value in request.query if name in _MASQUERADE]
-        query = f"?{urlencode(pairs)}" if pairs else ""
+        token, query = token_of(request), _masquerade(request)
         digest = _digest(token, query)
         known = self._known.get(digest)
         if known is not None and self._is_fresh(known):
@@ -129,7 +114,7 @@ class Accounts:
 
 def token_of(request: MatrixRequest) -> bytes:
     """The token of a request, from its header or, as older clients send it, its query."""
-    authorization = request.headers.get(b"authorization")
+    authorization = request.http.header(b"authorization")
     if authorization is not None and authorization[:7].lower() == _BEARER:
         token = authorization[7:].strip()
     else:
@@ -139,6 +124,16 @@ def token_of(request: MatrixRequest) -> bytes:
     if not token.isascii() or not token.decode().isprintable():
         raise MatrixError(401, "M_UNKNOWN_TOKEN", "Unrecognised access token.")
     return token
+
+
+def _masquerade(request: MatrixRequest) -> str:
+    """The parameters that say for whom a request speaks, as a query for the homeserver."""
+    raw = request.raw_query
+    # Nearly none does: the query is not read for it.
+    if b"user_id" not in raw and b"device_id" not in raw and b"%" not in raw:
+        return ""
+    pairs = [(name, value) for name, value in request.query if name in _MASQUERADE]
+    return f"?{urlencode(pairs)}" if pairs else ""
 
 
 def _digest(token: bytes, query: str) -> bytes:

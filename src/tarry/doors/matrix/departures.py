@@ -14,11 +14,11 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from tarry.core.errors import TarryError
-from tarry.doors.matrix.accounts import Account, token_of
+from tarry.doors.matrix.accounts import token_of
 from tarry.doors.matrix.errors import MatrixError
 from tarry.doors.matrix.parts import Parts
 from tarry.doors.matrix.settings import EVENTS, FUTURES
-from tarry.doors.matrix.wire import MatrixRequest
+from tarry.doors.matrix.wire import Account, MatrixRequest
 from tarry.engine.api import Ending
 from tarry.outlets.matrix.homeserver import FAILURES
 from tarry.outlets.matrix.outlet import DEACTIVATED, is_deactivated
@@ -57,7 +57,7 @@ class Departures:
 
     async def watch(self, request: MatrixRequest) -> Afterwards | None:
         """The work to do once a request that is the homeserver's has succeeded; None for nearly all."""
-        follow = self._watched.get(request.path) if request.method == "POST" else None
+        follow = self._watched.get(request.http.path) if request.http.method == "POST" else None
         if follow is None:
             return None
         try:

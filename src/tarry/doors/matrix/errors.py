@@ -26,7 +26,7 @@ Headers = list[tuple[bytes, bytes]]
 _error_decoder = msgspec.json.Decoder(KeptError)
 
 
-class MatrixError(Exception):
+class MatrixError(TarryError):
     """An answer that is an error: its status and the fields of its body."""
 
     def __init__(
@@ -104,7 +104,9 @@ _EXPLAINED: Final[dict[type[TarryError], Callable[[Any, Speech], MatrixError]]] 
 
 
 def explain(error: TarryError, speech: Speech = Speech(SEED)) -> MatrixError:  # noqa: B008 - a frozen value
-    """An error of the engine in the words of Matrix, as the dialect at hand says them."""
+    """An error of the engine in the words of Matrix, as the dialect at hand says them; one that is in them already as it is."""
+    if isinstance(error, MatrixError):
+        return error
     for kind, explained in _EXPLAINED.items():
         if isinstance(error, kind):
             return explained(error, speech)

@@ -13,10 +13,9 @@ import msgspec
 from msgspec import UNSET, Struct
 
 from tarry.core.message import Message, MessageView
-from tarry.doors.matrix.accounts import Account
 from tarry.doors.matrix.errors import MatrixError
 from tarry.doors.matrix.settings import EVENTS
-from tarry.doors.matrix.wire import read_object
+from tarry.doors.matrix.wire import Account, read_object
 from tarry.outlets.matrix.destination import Destination, parse
 from tarry.outlets.matrix.outlet import DEVICE, STICKY
 

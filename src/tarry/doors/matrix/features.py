@@ -11,8 +11,8 @@ from tarry.core.unreadable import UNREADABLE
 from tarry.doors.matrix.dialects import UNSTABLE
 from tarry.doors.matrix.errors import MatrixError
 from tarry.doors.matrix.parts import Parts
-from tarry.doors.matrix.paths import CLIENT, Route
-from tarry.doors.matrix.wire import Answered, MatrixRequest, ok
+from tarry.doors.matrix.wire import MatrixRequest, ok
+from tarry.http.response import Response
 from tarry.outlets.matrix.homeserver import FAILURES
 
 _PASSED_ON: Final = (b"authorization", b"accept-language", b"user-agent")
@@ -34,33 +34,24 @@ class Features:
         self._capabilities = {f"{UNSTABLE}.delayed_events": told}
         if settings.stable:
             self._capabilities["m.delayed_events"] = told
-        self.routes = [
-            Route({"GET": self.versions}, f"{CLIENT}/versions"),
-            Route(
-                {"GET": self.capabilities},
-                f"{CLIENT}/v3/capabilities",
-                f"{CLIENT}/r0/capabilities",
-                f"{CLIENT}/unstable/capabilities",
-            ),
-        ]
 
-    async def versions(self, request: MatrixRequest) -> Answered:
+    async def versions(self, request: MatrixRequest) -> Response:
         """GET /_matrix/client/versions."""
         return await self._completed(request, "unstable_features", self._unstable)
 
-    async def capabilities(self, request: MatrixRequest) -> Answered:
+    async def capabilities(self, request: MatrixRequest) -> Response:
         """GET /_matrix/client/v3/capabilities."""
         return await self._completed(request, "capabilities", self._capabilities)
 
-    async def _completed(self, request: MatrixRequest, field: str, added: dict[str, Any]) -> Answered:
-        path = request.path.decode() + (f"?{request.raw_query.decode()}" if request.raw_query else "")
+    async def _completed(self, request: MatrixRequest, field: str, added: dict[str, Any]) -> Response:
+        http = request.http
         headers = {
-            name.decode(): request.headers[name].decode("latin-1")
+            name.decode(): value.decode("latin-1")
             for name in _PASSED_ON
-            if name in request.headers
+            if (value := http.header(name)) is not None
         }
         try:
-            answer = await self._homeserver.request("GET", path, headers=headers)
+            answer = await self._homeserver.request("GET", http.target, headers=headers)
         except FAILURES:
             raise MatrixError(502, "M_UNKNOWN", "The homeserver cannot be reached.") from None
         try:

@@ -21,26 +21,18 @@ from tarry.core.errors import Conflict, DelayTooLong, NotFound, RateLimited, Tar
 from tarry.core.lifecycle import FINALISED
 from tarry.core.message import LED_BY, MessageView, OwnedQuery, Scheduled
 from tarry.core.rates import Rates
-from tarry.doors.matrix.accounts import Account
-from tarry.doors.matrix.errors import MatrixError, explain, internal, limited
+from tarry.doors.matrix.errors import MatrixError, explain, limited
 from tarry.doors.matrix.event import EventToSend, check_event, event_of, message_of, transaction_of
-from tarry.doors.matrix.futures_asked import GROUP, UNSTABLE, AskedFuture, read_query
+from tarry.doors.matrix.futures_asked import GROUP, AskedFuture, read_query
 from tarry.doors.matrix.futures_guesses import Guesses
 from tarry.doors.matrix.futures_tokens import Action, Tokens
 from tarry.doors.matrix.parts import Parts
-from tarry.doors.matrix.paths import CLIENT, Route
 from tarry.doors.matrix.sending import deliver, not_sent
 from tarry.doors.matrix.settings import FUTURES
-from tarry.doors.matrix.wire import Answered, MatrixRequest, ok, refused, source_of
-from tarry.engine.answer import Answer
+from tarry.doors.matrix.wire import Account, MatrixRequest, ok, refused, source_of
+from tarry.engine.answer import Answer, settled
+from tarry.http.response import Response
 from tarry.outlets.matrix.template import filled
-
-BASES: Final = (
-    f"{CLIENT}/v3",
-    f"{CLIENT}/v1",
-    f"{CLIENT}/r0",
-    *(f"{CLIENT}/unstable/{one}" for one in UNSTABLE),
-)
 
 DIALECT: Final = "futures"
 URL: Final = "url"
@@ -62,47 +54,35 @@ class Futures:
         settings = parts.settings
         self._guesses = Guesses(settings.future_guesses, settings.future_guesses_pause_ms)
         self._rates = Rates()
-        self._act_quick: dict[Action, Callable[[str], Answer[Any]]] = {
+        self._commands: dict[Action, Callable[[str], Answer[Any]]] = {
             "cancel": partial(self._engine.cancel, namespace=FUTURES),
             "refresh": partial(self._engine.restart, namespace=FUTURES),
         }
-        self._act: dict[Action, Callable[[str], Awaitable[object]]] = {"send": self._send, **self._act_quick}
-        self.by_token = Route({"POST": self.act}, *(f"{base}/future/{{}}" for base in BASES))
-        self.routes = [
-            Route({"PUT": self.send}, *(f"{base}/rooms/{{}}/send_future/{{}}/{{}}" for base in BASES)),
-            Route(
-                {"PUT": self.state},
-                *(f"{base}/rooms/{{}}/state_future/{{}}" for base in BASES),
-                *(f"{base}/rooms/{{}}/state_future/{{}}/{{}}" for base in BASES),
-            ),
-            Route({"GET": self.running}, *(f"{base}/future" for base in BASES)),
-            self.by_token,
-        ]
 
     # Scheduling
 
-    async def send(self, request: MatrixRequest) -> Answered:
+    async def send(self, request: MatrixRequest) -> Response:
         """PUT …/rooms/{room}/send_future/{type}/{txn}."""
-        room_id, type_, txn = request.params
+        room_id, type_, txn = request.params.values()
         event = EventToSend(room_id=room_id, type=type_, content=request.body)
         return await self._schedule(request, event, ("send_future", room_id, type_, txn), own=True)
 
-    async def state(self, request: MatrixRequest) -> Answered:
+    async def state(self, request: MatrixRequest) -> Response:
         """PUT …/rooms/{room}/state_future/{type}/{key}; the key may be left out."""
-        room_id, type_, *key = request.params
+        room_id, type_, *key = request.params.values()
         event = EventToSend(room_id=room_id, type=type_, state_key="".join(key), content=request.body)
         return await self._schedule(request, event, None, own=True)
 
     async def reused(
         self, request: MatrixRequest, event: EventToSend, txn: tuple[str, ...] | None
-    ) -> Answered:
+    ) -> Response:
         """`future_timeout` or `future_group_id` on /send, /state or /redact: the same, with the same answer."""
         return await self._schedule(request, event, txn, own=False)
 
     async def _schedule(
         self, request: MatrixRequest, event: EventToSend, txn: tuple[str, ...] | None, *, own: bool
-    ) -> Answered:
-        account = await self._parts.accounts.of(request)
+    ) -> Response:
+        account = request.account
         try:
             asked = read_query(request.query, own=own)
             check_event(event)
@@ -166,29 +146,17 @@ class Futures:
 
     # Tokens
 
-    async def act(self, request: MatrixRequest) -> Answered:
+    def act(self, request: MatrixRequest) -> Response | Awaitable[Response]:
         """POST …/future/{token}: send, cancel or refresh, whichever the token is for."""
         source = self._listened_to(request)
         try:
-            action, id_ = self._allowed(self._tokens.read(request.params[0]))
-            await self._act[action](id_)
-        except (TarryError, MatrixError) as error:
-            return self._acted(source, error)
-        return self._acted(source, None)
-
-    def act_quick(self, request: MatrixRequest, reply: Any) -> bool:
-        """Refresh or cancel without a task, so that a heartbeat by a token costs no more than one by a delay id; False for `send`."""
-        found = self._tokens.read(request.params[0])
-        if found is not None and found[0] not in self._act_quick:
-            return False
-        source = self._listened_to(request)
-        try:
-            action, id_ = self._allowed(found)
+            action, id_ = self._allowed(self._tokens.read(request.params["token"]))
         except TarryError as error:
-            reply(*self._acted(source, error))
-            return True
-        self._act_quick[action](id_).then(lambda answer: reply(*self._acted(source, answer.error())))
-        return True
+            return self._acted(source, error)
+        if action == "send":
+            return self._sent(source, id_)
+        done = self._commands[action](id_).turned(lambda _: self._acted(source, None))
+        return done.or_else(lambda error: settled(self._acted(source, error)))
 
     def _listened_to(self, request: MatrixRequest) -> str:
         """The source of the request; raises if it has guessed too often."""
@@ -205,6 +173,13 @@ class Futures:
         self._limit(("future", found[1]), self._parts.settings.manage_per_second_per_event)
         return found
 
+    async def _sent(self, source: str, id_: str) -> Response:
+        try:
+            await self._send(id_)
+        except TarryError as error:
+            return self._acted(source, error)
+        return self._acted(source, None)
+
     async def _send(self, id_: str) -> None:
         """Send a future now: returns once the homeserver has it. Its bearer is not told about the room."""
         verdict = await deliver(self._parts, id_, namespace=FUTURES)
@@ -213,7 +188,7 @@ class Futures:
         if isinstance(verdict, Retry):
             raise not_sent(verdict)
 
-    def _acted(self, source: str, error: BaseException | None) -> Answered:
+    def _acted(self, source: str, error: TarryError | None) -> Response:
         """The answer to an action, counting a wrong guess against its source."""
         if isinstance(error, NotFound) or (isinstance(error, Conflict) and error.state in FINALISED):
             self._guesses.wrong(source, self._parts.clock.now_ms())
@@ -221,7 +196,7 @@ class Futures:
         if error is None or isinstance(error, MatrixError):
             self._guesses.right(source)
             return ok() if error is None else refused(error)
-        return refused(explained(error) if isinstance(error, TarryError) else internal())
+        return refused(explained(error))
 
     def _limit(self, key: tuple[str, str], per_second: float) -> None:
         wait_ms = self._rates.wait_ms(key, per_second, self._parts.clock.now_ms()) if per_second else 0
@@ -230,9 +205,9 @@ class Futures:
 
     # Listing
 
-    async def running(self, request: MatrixRequest) -> Answered:
+    async def running(self, request: MatrixRequest) -> Response:
         """GET …/future: all futures of the user that wait, the next due first."""
-        account = await self._parts.accounts.of(request)
+        account = request.account
         shown: list[dict[str, Any]] = []
         page: str | None = None
         try:
@@ -269,7 +244,7 @@ def explained(error: TarryError) -> MatrixError:
 
 def url_of(request: MatrixRequest) -> str:
     """The address of a request, as it may be kept: a token in it is left out."""
-    path, query = request.path.decode("latin-1"), request.raw_query.decode("latin-1")
+    path, query = request.http.path.decode("latin-1"), request.raw_query.decode("latin-1")
     kept = [pair for pair in request.query if pair[0] != "access_token"]
     if len(kept) < len(request.query):
         query = urlencode(kept)

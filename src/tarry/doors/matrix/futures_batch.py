@@ -13,15 +13,14 @@ import msgspec
 from tarry.core.errors import TarryError
 from tarry.core.lifecycle import State
 from tarry.core.message import Message, MessageView
-from tarry.doors.matrix.accounts import Account
 from tarry.doors.matrix.errors import MatrixError, error_of
 from tarry.doors.matrix.event import EventToSend, check_event, message_of
-from tarry.doors.matrix.futures import BASES, DIALECT, KIND, URL, Futures, explained, url_of
+from tarry.doors.matrix.futures import DIALECT, KIND, URL, Futures, explained, url_of
 from tarry.doors.matrix.futures_asked import GROUP, FutureBatch, FutureEvent, read_batch
 from tarry.doors.matrix.parts import Parts
-from tarry.doors.matrix.paths import Route
 from tarry.doors.matrix.settings import FUTURES
-from tarry.doors.matrix.wire import Answered, MatrixRequest, ok
+from tarry.doors.matrix.wire import Account, MatrixRequest, ok
+from tarry.http.response import Response
 
 
 class FutureBatches:
@@ -30,15 +29,11 @@ class FutureBatches:
     def __init__(self, parts: Parts, futures: Futures) -> None:
         self._parts = parts
         self._futures = futures
-        self.routes = [
-            Route({"PUT": self.schedule}, *(f"{base}/rooms/{{}}/send/future/{{}}" for base in BASES))
-        ]
 
-    async def schedule(self, request: MatrixRequest) -> Answered:
+    async def schedule(self, request: MatrixRequest) -> Response:
         """PUT …/rooms/{room}/send/future/{txn}."""
-        account = await self._parts.accounts.of(request)
         batch = read_batch(request.body)
-        messages = self._messages(request, account, batch)
+        messages = self._messages(request, request.account, batch)
         try:
             scheduled = await self._parts.engine.schedule_many(messages, all_or_none=True)
         except TarryError as error:
@@ -49,7 +44,7 @@ class FutureBatches:
 
     def _messages(self, request: MatrixRequest, account: Account, batch: FutureBatch) -> list[Message]:
         """The messages of a batch: first the one that leads, then the timed one."""
-        room_id, txn = request.params
+        room_id, txn = request.params.values()
         names = ("send/future", room_id, txn)
         group = GROUP + self._futures.new_group_id(account, names)
         url = url_of(request)

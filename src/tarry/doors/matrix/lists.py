@@ -10,16 +10,14 @@ from tarry.core.errors import Invalid, NotFound, RateLimited, TarryError
 from tarry.core.lifecycle import FINALISED
 from tarry.core.message import MessagePage, MessageView, OwnedQuery
 from tarry.core.rates import Rates
-from tarry.doors.matrix.accounts import Account
 from tarry.doors.matrix.dialects import SEED
 from tarry.doors.matrix.errors import MatrixError, explain, not_found
 from tarry.doors.matrix.filtered import asks_to_filter, filtered_page
-from tarry.doors.matrix.management import ROOTS, Management
 from tarry.doors.matrix.parts import Parts
-from tarry.doors.matrix.paths import CLIENT, Route
 from tarry.doors.matrix.settings import EVENTS
 from tarry.doors.matrix.shown import event_body, finalised_body, merged_body
-from tarry.doors.matrix.wire import Answered, MatrixRequest, ok
+from tarry.doors.matrix.wire import Account, MatrixRequest, ok
+from tarry.http.response import Response
 
 PAGE: Final = 10
 """The size of a page, as MSC4140 recommends."""
@@ -32,19 +30,14 @@ _DONE: Final = "-"
 class Lists:
     """The endpoints that show events to their owner."""
 
-    def __init__(self, parts: Parts, management: Management) -> None:
+    def __init__(self, parts: Parts) -> None:
         self._parts = parts
         self._engine = parts.engine
         self._rates = Rates()
-        self.routes = [
-            Route({"GET": self.both}, *ROOTS),
-            Route({"GET": self.single, "POST": management.by_body}, *(f"{events}/{{}}" for events in ROOTS)),
-            Route({"GET": self.filtered}, f"{CLIENT}/unstable/org.matrix.msc4486/delayed_events"),
-        ]
 
-    async def _asker(self, request: MatrixRequest) -> Account:
+    def _asker(self, request: MatrixRequest) -> Account:
         """The account that asks, if not too often. By user: an address may be that of many."""
-        account = await self._parts.accounts.of(request)
+        account = request.account
         per_second = self._parts.settings.list_per_second
         if per_second:
             now_ms = self._parts.clock.now_ms()
@@ -55,9 +48,9 @@ class Lists:
 
     # The seed
 
-    async def both(self, request: MatrixRequest) -> Answered:
+    async def both(self, request: MatrixRequest) -> Response:
         """GET …/delayed_events."""
-        account = await self._asker(request)
+        account = self._asker(request)
         query = request.query
         if asks_to_filter(query):
             return ok(await filtered_page(self._engine, account.user_id, query, request.unstable))
@@ -117,17 +110,17 @@ class Lists:
             raise explain(error) from None
         return view if view.owner == account.user_id and view.namespace == EVENTS else None
 
-    async def filtered(self, request: MatrixRequest) -> Answered:
+    async def filtered(self, request: MatrixRequest) -> Response:
         """GET /unstable/org.matrix.msc4486/delayed_events."""
-        account = await self._asker(request)
+        account = self._asker(request)
         return ok(await filtered_page(self._engine, account.user_id, request.query, request.unstable))
 
     # As merged
 
-    async def single(self, request: MatrixRequest) -> Answered:
+    async def single(self, request: MatrixRequest) -> Response:
         """GET …/delayed_events/{id}."""
-        account = await self._asker(request)
-        view = await self._own(account, request.params[0])
+        account = self._asker(request)
+        view = await self._own(account, request.params["delay"])
         if view is None:
             raise not_found()
         return ok(merged_body(view, request.unstable))

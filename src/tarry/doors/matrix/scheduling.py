@@ -5,8 +5,8 @@ The proposal's own endpoint takes the delay in its body (`delay`, or `delay_ms` 
 homeserver behind would send it at once.
 """
 
-from collections.abc import Callable
-from functools import lru_cache, partial
+from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any, Final
 from urllib.parse import unquote_to_bytes
 
@@ -14,32 +14,17 @@ import msgspec
 from msgspec import Raw, Struct
 
 from tarry.core.errors import TarryError, TooManyPending
-from tarry.core.message import Message, OwnedQuery, Scheduled
-from tarry.doors.matrix.accounts import Account
+from tarry.core.message import Message, MessagePage, OwnedQuery, Scheduled
 from tarry.doors.matrix.dialects import MERGED, QUERY, SEED, UNSTABLE, Dialect, Speech
-from tarry.doors.matrix.errors import MatrixError, explain, internal
+from tarry.doors.matrix.errors import MatrixError, explain
 from tarry.doors.matrix.event import EventToSend, check_event, message_of, transaction_of
 from tarry.doors.matrix.futures import Futures
 from tarry.doors.matrix.futures_asked import PARAMETERS as FUTURES
 from tarry.doors.matrix.parts import Parts
-from tarry.doors.matrix.paths import CLIENT, MAX_KNOWN, MAX_KNOWN_BYTES, MSC4140, Route, unquoted
-from tarry.doors.matrix.settings import EVENTS
-from tarry.doors.matrix.wire import (
-    Answered,
-    MatrixRequest,
-    Query,
-    milliseconds,
-    ok,
-    positive,
-    read_object,
-    read_query,
-    refused,
-)
-from tarry.engine.answer import Answer
+from tarry.doors.matrix.wire import Account, MatrixRequest, Query, milliseconds, ok, positive, read_object
+from tarry.engine.answer import Answer, failed
+from tarry.http.response import Response
 from tarry.outlets.matrix.outlet import REDACTION, STICKY_PARAMETER
-
-VERSIONS: Final = tuple(f"{CLIENT}/{version}" for version in ("v3", "v1", "r0", "api/v1", "unstable"))
-"""Where homeservers have /send, /state and /redact."""
 
 DELAYS: Final = frozenset({"delay", f"{UNSTABLE}.delay"})
 DELAYING: Final = frozenset(name.encode() for name in DELAYS | FUTURES)
@@ -76,11 +61,6 @@ class AskedDelay(Struct, frozen=True):
     speech: Speech
     txn: tuple[str, ...] | None
 
-    def with_content(self, txn: str, content: bytes) -> "AskedDelay":
-        """A copy for another transaction and content."""
-        event = msgspec.structs.replace(self.event, content=content)
-        return AskedDelay(event, self.delay_ms, self.speech, ("send", event.room_id, event.type, txn))
-
 
 class Scheduling:
     """The endpoints that schedule."""
@@ -88,51 +68,24 @@ class Scheduling:
     def __init__(self, parts: Parts, futures: Futures) -> None:
         self._parts = parts
         self._futures = futures
-        rooms = [f"{version}/rooms/{{}}" for version in VERSIONS]
-        self.own = Route(
-            {"PUT": self.schedule},
-            f"{CLIENT}/v3/rooms/{{}}/delayed_event/{{}}/{{}}",
-            f"{CLIENT}/v1/rooms/{{}}/delayed_event/{{}}/{{}}",
-            f"{MSC4140}/rooms/{{}}/delayed_event/{{}}/{{}}",
-        )
-        reused = partial(Route, when=asks_to_delay)
-        self.reused = [
-            reused({"PUT": self.send}, *(f"{room}/send/{{}}/{{}}" for room in rooms)),
-            reused({"POST": self.send}, *(f"{room}/send/{{}}" for room in rooms)),
-            reused(
-                {"PUT": self.state},
-                *(f"{room}/state/{{}}" for room in rooms),
-                *(f"{room}/state/{{}}/{{}}" for room in rooms),
-            ),
-            reused({"PUT": self.redact}, *(f"{room}/redact/{{}}/{{}}" for room in rooms)),
-            reused({"POST": self.redact}, *(f"{room}/redact/{{}}" for room in rooms)),
-        ]
-        self.routes = [self.own, *self.reused]
 
-    # The proposal's own endpoint
-
-    async def schedule(self, request: MatrixRequest) -> Answered:
-        """PUT …/rooms/{room}/delayed_event/{type}/{txn}."""
-        account = await self._parts.accounts.of(request)
-        return await self._accept(account, own_transaction(request), partial(read_own, request))
+    def schedule(self, request: MatrixRequest) -> Answer[Response]:
+        """PUT …/rooms/{room}/delayed_event/{type}/{txn}: the proposal's own endpoint."""
+        return self._accept(request.account, own_transaction(request), partial(read_own, request))
 
     # The delay as a query parameter
 
-    async def send(self, request: MatrixRequest) -> Answered:
+    def send(self, request: MatrixRequest) -> Awaitable[Response]:
         """PUT …/rooms/{room}/send/{type}/{txn}?delay=… and the same by POST, without a transaction."""
-        room_id, type_, *txn = request.params
+        room_id, type_, *txn = request.params.values()
         names = ("send", room_id, type_, *txn) if txn else None
         query = request.query
-        if _is_future(query):
-            event = EventToSend(room_id=room_id, type=type_, content=request.body, sticky_ms=_sticky(query))
-            return await self._future(request, event, names)
-        account = await self._parts.accounts.of(request)
         event = EventToSend(room_id=room_id, type=type_, content=request.body, sticky_ms=_sticky(query))
-        return await self._accept(account, names, partial(_asked_by_query, query, event, names))
+        return self._by_query(request, query, event, names)
 
-    async def state(self, request: MatrixRequest) -> Answered:
+    def state(self, request: MatrixRequest) -> Awaitable[Response]:
         """PUT …/rooms/{room}/state/{type}/{key}?delay=…; the key may be left out."""
-        room_id, type_, *key = request.params
+        room_id, type_, *key = request.params.values()
         query = request.query
         event = EventToSend(
             room_id=room_id,
@@ -141,36 +94,31 @@ class Scheduling:
             content=request.body,
             sticky_ms=_sticky(query),
         )
-        if _is_future(query):
-            return await self._future(request, event, None)
-        account = await self._parts.accounts.of(request)
-        return await self._accept(account, None, partial(_asked_by_query, query, event, None))
+        return self._by_query(request, query, event, None)
 
-    async def redact(self, request: MatrixRequest) -> Answered:
+    def redact(self, request: MatrixRequest) -> Awaitable[Response]:
         """PUT …/rooms/{room}/redact/{event}/{txn}?delay=… and the same by POST, without a transaction."""
-        room_id, event_id, *txn = request.params
+        room_id, event_id, *txn = request.params.values()
         given = read_object(request.body, _object_decoder) if request.body else {}
         content = msgspec.json.encode({**given, "redacts": event_id})
         query = request.query
         event = EventToSend(room_id=room_id, type=REDACTION, content=content, sticky_ms=_sticky(query))
-        names = ("redact", room_id, event_id, *txn) if txn else None
-        if _is_future(query):
-            return await self._future(request, event, names)
-        account = await self._parts.accounts.of(request)
-        return await self._accept(account, names, partial(_asked_by_query, query, event, names))
+        return self._by_query(request, query, event, ("redact", room_id, event_id, *txn) if txn else None)
 
-    async def _future(
-        self, request: MatrixRequest, event: EventToSend, txn: tuple[str, ...] | None
-    ) -> Answered:
-        if not DELAYS.isdisjoint(name for name, _ in request.query):
+    def _by_query(
+        self, request: MatrixRequest, query: Query, event: EventToSend, txn: tuple[str, ...] | None
+    ) -> Awaitable[Response]:
+        if not _is_future(query):
+            return self._accept(request.account, txn, partial(_asked_by_query, query, event, txn))
+        if not DELAYS.isdisjoint(name for name, _ in query):
             raise MatrixError(400, "M_INVALID_PARAM", "Give a delay or a future, not both.")
-        return await self._futures.reused(request, event, txn)
+        return self._futures.reused(request, event, txn)
 
     # Both
 
-    async def _accept(
+    def _accept(
         self, account: Account, txn: tuple[str, ...] | None, read: Callable[[], AskedDelay]
-    ) -> Answered:
+    ) -> Answer[Response]:
         try:
             asked = read()
             message = self._message(account, asked)
@@ -179,20 +127,21 @@ class Scheduling:
             again = None if txn is None else self._parts.engine.repeated(transaction_of(account, txn))
             if again is None:
                 raise
-            return _answer(await again)
-        try:
-            return _answer(await self._parts.engine.schedule(message))
-        except TooManyPending as error:
-            raise explain(error, await self._with_next_due(account, asked.speech)) from None
-        except TarryError as error:
-            raise explain(error, asked.speech) from None
+            return again.turned(_answer)
+        scheduled = self._parts.engine.schedule(message).turned(_answer)
+        return scheduled.or_else(partial(self._refused, account, asked.speech))
 
-    async def _with_next_due(self, account: Account, speech: Speech) -> Speech:
-        """The words for errors, with how long it is until there is room for another event of this user."""
-        page = await self._parts.engine.list_owned(OwnedQuery(owner=account.user_id, limit=1))
-        now_ms = self._parts.clock.now_ms()
-        waits_ms = [view.due_at_ms - now_ms for view in page.messages if view.due_at_ms is not None]
-        return msgspec.structs.replace(speech, room_in_ms=max([1, *waits_ms]))
+    def _refused(self, account: Account, speech: Speech, error: TarryError) -> Answer[Response]:
+        if not isinstance(error, TooManyPending):
+            return failed(explain(error, speech))
+
+        def tell(page: MessagePage) -> Response:
+            # With how long it is until there is room for another event of this user.
+            now_ms = self._parts.clock.now_ms()
+            waits_ms = [view.due_at_ms - now_ms for view in page.messages if view.due_at_ms is not None]
+            raise explain(error, msgspec.structs.replace(speech, room_in_ms=max([1, *waits_ms])))
+
+        return self._parts.engine.list_owned(OwnedQuery(owner=account.user_id, limit=1)).turned(tell)
 
     def _message(self, account: Account, asked: AskedDelay) -> Message:
         check_event(asked.event)
@@ -205,25 +154,15 @@ class Scheduling:
             ended_by_state=self._parts.settings.cancel_by_state_update,
         )
 
-    def quick(self, account: Account, asked: AskedDelay, reply: Any) -> None:
-        """Schedule for a request that has come whole, from an account that is known."""
-        message = self._message(account, asked)
-        self._parts.engine.schedule(message).then(partial(_reply, reply, asked.speech))
-
-    def has_room(self, account: Account) -> bool:
-        """Whether the user may have another event; who may not is told so the longer way."""
-        waiting = self._parts.engine.pending_of(account.user_id, EVENTS)
-        return waiting < self._parts.settings.max_pending_per_user
-
 
 def own_transaction(request: MatrixRequest) -> tuple[str, ...]:
     """The name of a request to the proposal's own endpoint within the user's device."""
-    return ("delayed_event", *request.params)
+    return ("delayed_event", *request.params.values())
 
 
 def read_own(request: MatrixRequest) -> AskedDelay:
     """Read a request to the proposal's own endpoint."""
-    room_id, type_, _ = request.params
+    room_id, type_, _ = request.params.values()
     body = read_object(request.body, _body_decoder)
     delay_ms, dialect = _delay_of(body)
     sticky_ms = body.sticky_ms
@@ -238,25 +177,6 @@ def read_own(request: MatrixRequest) -> AskedDelay:
     )
     speech = Speech(dialect, request.unstable)
     return AskedDelay(event, delay_ms, speech, own_transaction(request))
-
-
-def known_send(room: bytes, type_: bytes, raw_query: bytes) -> AskedDelay | None:
-    """The request of a /send without its transaction and its content, from two parts of its path; None if it has no delay.
-
-    A client asks for the same again and again, so it is remembered.
-    """
-    size = len(room) + len(type_) + len(raw_query)
-    read = _known_send if size <= MAX_KNOWN_BYTES else _known_send.__wrapped__
-    return read(room, type_, raw_query)
-
-
-@lru_cache(maxsize=MAX_KNOWN)
-def _known_send(room: bytes, type_: bytes, raw_query: bytes) -> AskedDelay | None:
-    query = read_query(raw_query)
-    if not asks_to_delay(raw_query) or _is_future(query):
-        return None
-    event = EventToSend(room_id=unquoted(room), type=unquoted(type_), content=b"{}", sticky_ms=_sticky(query))
-    return _asked_by_query(query, event, None)
 
 
 def _asked_by_query(query: Query, event: EventToSend, txn: tuple[str, ...] | None) -> AskedDelay:
@@ -287,13 +207,5 @@ def _is_future(query: Query) -> bool:
     return not FUTURES.isdisjoint(name for name, _ in query)
 
 
-def _answer(scheduled: Scheduled) -> Answered:
+def _answer(scheduled: Scheduled) -> Response:
     return ok({"delay_id": scheduled.id})
-
-
-def _reply(reply: Any, speech: Speech, answer: Answer[Scheduled]) -> None:
-    error = answer.error()
-    if error is None:
-        reply(*_answer(answer.value()))
-    else:
-        reply(*refused(explain(error, speech) if isinstance(error, TarryError) else internal()))

@@ -22,13 +22,12 @@ from tarry.doors.matrix.dialects import STATE_UPDATE
 from tarry.doors.matrix.errors import MatrixError, explain
 from tarry.doors.matrix.event import subject_of
 from tarry.doors.matrix.parts import Parts
-from tarry.doors.matrix.paths import Route
 from tarry.doors.matrix.settings import EVENTS, FUTURES
-from tarry.doors.matrix.wire import Answered, MatrixRequest, ok, read_object
+from tarry.doors.matrix.wire import MatrixRequest, ok, read_object
 from tarry.engine.api import Ending
+from tarry.http.response import Response
 from tarry.outlets.matrix.verdict import KeptError
 
-APP: Final = "/_matrix/app/v1"
 MAX_TRANSACTION_BYTES: Final = 64 << 20
 """A hundred events of the largest size, as Synapse puts them into one transaction, and room for what surrounds them."""
 MAX_REMEMBERED: Final = 1_000
@@ -77,16 +76,10 @@ class Transactions:
         self._parts = parts
         self._departures = departures
         self._done: OrderedDict[str, None] = OrderedDict()
-        self.routes = [
-            Route({"PUT": self.take}, f"{APP}/transactions/{{}}", max_body_bytes=MAX_TRANSACTION_BYTES),
-            Route({"POST": self.ping}, f"{APP}/ping"),
-            Route({"GET": self.nobody}, f"{APP}/users/{{}}", f"{APP}/rooms/{{}}"),
-        ]
 
-    async def take(self, request: MatrixRequest) -> Answered:
+    async def take(self, request: MatrixRequest) -> Response:
         """PUT /_matrix/app/v1/transactions/{txn}."""
-        self._check(request)
-        (transaction_id,) = request.params
+        transaction_id = request.params["txn"]
         if transaction_id not in self._done:
             for raw in read_object(request.body, _transaction_decoder).events:
                 seen = _read(raw)
@@ -97,18 +90,17 @@ class Transactions:
                 self._done.popitem(last=False)
         return ok()
 
-    async def ping(self, request: MatrixRequest) -> Answered:
+    def ping(self, request: MatrixRequest) -> Response:
         """POST /_matrix/app/v1/ping."""
-        self._check(request)
         return ok()
 
-    async def nobody(self, request: MatrixRequest) -> Answered:
+    def nobody(self, request: MatrixRequest) -> Response:
         """GET /_matrix/app/v1/users/{user}: the application service has no users or rooms of its own."""
-        self._check(request)
         raise MatrixError(404, "M_NOT_FOUND", "The application service has no such user or room.")
 
-    def _check(self, request: MatrixRequest) -> None:
-        authorization = request.headers.get(b"authorization", b"")
+    def check(self, request: MatrixRequest) -> None:
+        """Raise for who is not the homeserver."""
+        authorization = request.http.header(b"authorization") or b""
         shown = authorization[7:] if authorization[:7].lower() == b"bearer " else b""
         shown = shown or (request.parameter("access_token") or "").encode()
         wanted = self._parts.settings.hs_token.encode()

@@ -1,8 +1,9 @@
-"""Requests and answers of the door's own paths: no framework, only what these paths need.
+"""Requests and responses of the door's own paths.
 
-Every answer, errors too, carries the CORS headers that browsers ask for.
+Every response, errors too, carries the CORS headers that browsers ask for.
 """
 
+from collections.abc import Awaitable, Callable, Mapping
 from ipaddress import ip_address, ip_network
 from typing import Any, Final, TypeVar
 from urllib.parse import parse_qsl
@@ -12,14 +13,13 @@ from msgspec import Struct, ValidationError
 
 from tarry.core.unreadable import UNREADABLE
 from tarry.doors.matrix.errors import Headers, MatrixError
+from tarry.http.request import Request
+from tarry.http.response import Response
 
 T = TypeVar("T")
 
 Query = list[tuple[str, str]]
 """The parameters of a query, decoded, in order, with those that repeat."""
-
-Answered = tuple[int, Headers, bytes]
-"""A whole answer: the status, the headers but for the length, and the body."""
 
 MAX_BODY_BYTES: Final = 1 << 20
 """An event has 64 KiB of canonical JSON; however it is written, this is enough."""
@@ -42,30 +42,58 @@ _MAX_FIELDS: Final = 256
 _encode = msgspec.json.Encoder().encode
 
 
-class MatrixRequest(Struct, frozen=True, kw_only=True):
-    """A request that has come whole."""
+class Account(Struct, frozen=True):
+    """A user of the homeserver, as the sender of a request."""
 
-    method: str
-    path: bytes
-    """As it was sent, still quoted."""
-    params: tuple[str, ...]
-    """The parts of the path that the route leaves open, unquoted."""
-    raw_query: bytes
-    headers: dict[bytes, bytes]
-    body: bytes
-    peer: str
-    """The address at the other end of the connection."""
-    unstable: bool = False
-    """Whether the path is one of a proposal's own."""
+    user_id: str
+    device_id: str | None = None
+
+
+class MatrixRequest:
+    """A request at one of the door's own paths."""
+
+    __slots__ = ("_account", "http", "params", "unstable")
+
+    def __init__(self, http: Request, params: Mapping[str, str], *, unstable: bool = False) -> None:
+        self.http = http
+        self.params = params
+        """The open parts of the path by their names, unquoted."""
+        self.unstable = unstable
+        """Whether the path is one of a proposal's own."""
+        self._account: Account | None = None
+
+    @property
+    def account(self) -> Account:
+        """The sender of a request to an operation that is for users."""
+        assert self._account is not None, "the operation's row is not for users"
+        return self._account
+
+    @account.setter
+    def account(self, account: Account) -> None:
+        self._account = account
+
+    @property
+    def body(self) -> bytes:
+        """The whole body."""
+        return self.http.body
+
+    @property
+    def raw_query(self) -> bytes:
+        """The query, as it was sent."""
+        return self.http.query
 
     @property
     def query(self) -> Query:
         """The parameters."""
-        return read_query(self.raw_query)
+        return read_query(self.http.query)
 
     def parameter(self, name: str) -> str | None:
         """The first parameter of a name."""
         return next((value for key, value in self.query if key == name), None)
+
+
+Serve = Callable[[MatrixRequest], Response | Awaitable[Response]]
+"""An endpoint of the door. An answer of the engine costs no task, another awaitable does."""
 
 
 def read_query(raw: bytes) -> Query:
@@ -81,19 +109,19 @@ def read_query(raw: bytes) -> Query:
         raise MatrixError(400, "M_INVALID_PARAM", "The query cannot be read.") from None
 
 
-def ok(value: Any = None, status: int = 200) -> Answered:
-    """An answer in JSON; without a value an empty object."""
-    return status, list(_JSON_HEADERS), b"{}" if value is None else _encode(value)
+def ok(value: Any = None, status: int = 200) -> Response:
+    """A response in JSON; without a value an empty object."""
+    return Response(status, _JSON_HEADERS, b"{}" if value is None else _encode(value))
 
 
-def refused(error: MatrixError) -> Answered:
-    """An error as an answer."""
-    return error.status, [*_JSON_HEADERS, *error.headers], _encode(error.body)
+def refused(error: MatrixError, *, close: bool = False) -> Response:
+    """An error as a response."""
+    return Response(error.status, [*_JSON_HEADERS, *error.headers], _encode(error.body), close=close)
 
 
-def preflight() -> Answered:
-    """The answer to OPTIONS."""
-    return 204, list(CORS), b""
+def preflight(_: Request) -> Response:
+    """The response to OPTIONS."""
+    return Response(204, CORS)
 
 
 def read_object(body: bytes, decoder: "msgspec.json.Decoder[T]") -> T:
@@ -125,8 +153,8 @@ def positive(name: str, number: int) -> int:
 
 def source_of(request: MatrixRequest, trusted: tuple[str, ...]) -> str:
     """The source of a request: the nearest address that is not one of our own proxies."""
-    forwarded = request.headers.get(b"x-forwarded-for", b"").decode("latin-1")
-    return believed_way(request.peer, forwarded, trusted)[0]
+    forwarded = (request.http.header(b"x-forwarded-for") or b"").decode("latin-1")
+    return believed_way(request.http.peer, forwarded, trusted)[0]
 
 
 def believed_way(peer: str, forwarded: str, trusted: tuple[str, ...]) -> list[str]:

@@ -21,7 +21,6 @@ from tarry.doors.matrix.parts import Parts
 from tarry.doors.matrix.settings import EVENTS, FUTURES, MatrixSettings
 from tarry.engine.engine import Engine
 from tarry.http.application import Application
-from tarry.http.asgi import AsgiApplication
 from tarry.outlets.matrix import Homeserver, HomeserverSettings, MatrixOutlet
 from tarry.outlets.matrix.destination import SCHEME
 from tarry.outlets.matrix.lines import MAX_KEPT
@@ -71,7 +70,7 @@ class MatrixDoor:
         """Begin to accept."""
         accounts = Accounts(self._homeserver, self._settings, self._clock)
         parts = Parts(engine, accounts, self._homeserver, self._settings, self._clock)
-        await self._listener.start(traced_app(AsgiApplication(MatrixApp(parts)), engine))
+        await self._listener.start(traced_app(MatrixApp(parts), engine))
         self._looking = asyncio.create_task(self._look_ahead(engine))
 
     async def _look_ahead(self, engine: Engine) -> None:

@@ -4,8 +4,9 @@ import sys
 from collections.abc import Mapping
 from typing import Final
 
-from tarry.core.rights import DAPR_GRPC, DAPR_HTTP, MATRIX, PULSAR, PULSAR_ADMIN, REACHES, Right
+from tarry.core.rights import DAPR_GRPC, DAPR_HTTP, PULSAR, PULSAR_ADMIN, REACHES, Right
 from tarry.doors.http.operations import HTTP
+from tarry.doors.matrix.operations import MATRIX
 
 RIGHTS: Final[Mapping[str, Mapping[str, Right]]] = {
     "native HTTP": HTTP,
