@@ -14,7 +14,8 @@ from typing import Final
 
 import pytest
 from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 
 from tests.conformance.dapr.brokers.servers import ROOT, Server
 from tests.processes import free_port
@@ -99,7 +100,9 @@ class Brokers:
     """The cluster."""
 
     def __init__(self, folder: Path, count: int = 3, **settings: str) -> None:
-        self.nodes = [Broker(folder / f"broker-{number}", number, free_port()) for number in range(1, count + 1)]
+        self.nodes = [
+            Broker(folder / f"broker-{number}", number, free_port()) for number in range(1, count + 1)
+        ]
         voters = ",".join(f"{node.number}@127.0.0.1:{node.controller_port}" for node in self.nodes)
         for node in self.nodes:
             node.voters = voters
