@@ -1,0 +1,93 @@
+"""Candidacy: membership in a consumer group, which says who should try to own the ledger.
+
+The group assigns the ledger's partition to one of the nodes that are there, and to another one when that one is gone. It is a
+hint and no lock: who owns is decided by claims in the log, and a node that the group has forgotten goes on until it finds
+one. So nothing here has to be right at every instant, only in the end.
+"""
+
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+
+POLL_S: Final = 0.2
+
+log = logging.getLogger("tarry.kafka")
+
+
+class Candidacy:
+    """One node's membership, in a thread of its own from `start` to `close`."""
+
+    def __init__(
+        self,
+        settings: Mapping[str, Any],
+        topic: str,
+        partition: int,
+        *,
+        session_timeout_ms: int,
+        chosen: Callable[[bool], None],
+    ) -> None:
+        """`chosen` is called in the thread with True when it is this node's turn, and with False when it is not any more."""
+        self._settings = {
+            "logger": log,
+            "log_level": 5,
+            **settings,
+            "group.id": f"tarry-{topic}-{partition}",
+            "partition.assignment.strategy": "cooperative-sticky",
+            "session.timeout.ms": session_timeout_ms,
+            "heartbeat.interval.ms": max(100, session_timeout_ms // 6),
+            "enable.auto.commit": False,
+            "auto.offset.reset": "latest",
+        }
+        self._topic = topic
+        self._partition = partition
+        self._chosen = chosen
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="tarry-candidacy", daemon=True)
+
+    def start(self) -> None:
+        """Join the group."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Leave the group, so that another node gets its turn at once."""
+        self._closing.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def _run(self) -> None:
+        consumer = Consumer(self._settings)
+        try:
+            consumer.subscribe(
+                [self._topic], on_assign=self._assigned, on_revoke=self._gone, on_lost=self._gone
+            )
+            while not self._closing.is_set():
+                message = consumer.poll(POLL_S)
+                if message is not None and (error := message.error()) is not None:
+                    _report(error)
+        except KafkaException as error:
+            log.error("this node cannot stand for the ledger: %s", error)
+        finally:
+            consumer.close()
+
+    def _assigned(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        consumer.incremental_assign(partitions)
+        # The group is only asked whose turn it is: what is in the log is read elsewhere.
+        consumer.pause(partitions)
+        if self._is_among(partitions):
+            self._chosen(True)
+
+    def _gone(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        consumer.incremental_unassign(partitions)
+        if self._is_among(partitions):
+            self._chosen(False)
+
+    def _is_among(self, partitions: list[TopicPartition]) -> bool:
+        return any(given.partition == self._partition for given in partitions)
+
+
+def _report(error: KafkaError) -> None:
+    if error.code() != KafkaError._PARTITION_EOF:
+        log.warning("the group of the ledger's nodes: %s", error.str())

@@ -1,0 +1,205 @@
+"""One partition of a Kafka topic as a log that several nodes read and write.
+
+Records are produced by an idempotent producer, acknowledged by all in-sync replicas, five requests in flight, and
+without transactions: who may append is decided by the readers (`tarry.ledger.log.fold`), not by the brokers. It
+translates between the library and `LogPartition`, and decides nothing.
+"""
+
+import logging
+import time
+from collections.abc import Mapping
+from typing import Any, Final
+
+from confluent_kafka import (
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Message,
+    Producer,
+    TopicPartition,
+)
+from confluent_kafka.admin import AdminClient
+
+from tarry.cluster.failures import told
+from tarry.core.errors import NotFound, Unavailable
+from tarry.ledger.log.partition import LogDelivery, LogRecord
+
+ANSWERED_WITHIN_S: Final = 10.0
+"""Longest wait for the brokers to answer a question."""
+OUTCOME_WITHIN_S: Final = 30.0
+"""After so long without an acknowledgement the outcome of a record counts as unknown."""
+READ_RECORDS: Final = 1_000
+READ_BYTES: Final = 8 << 20
+RECORD_BYTES: Final = 2 << 20
+"""Bound of the client on one record; the topic has its own."""
+
+log = logging.getLogger("tarry.kafka")
+
+
+class KafkaPartition:
+    """A connection to one partition: a producer, and a consumer that is assigned to it by hand."""
+
+    in_flight: Final = 5
+    """The most for which an idempotent producer keeps its order."""
+
+    def __init__(
+        self,
+        settings: Mapping[str, Any],
+        topic: str,
+        partition: int,
+        *,
+        outcome_within_s: float = OUTCOME_WITHIN_S,
+        answered_within_s: float = ANSWERED_WITHIN_S,
+    ) -> None:
+        """Connect when first used. `settings` are librdkafka's own: addresses, TLS, SASL."""
+        self.name = f"{topic}-{partition} at {settings.get('bootstrap.servers')}"
+        self._settings = {"logger": log, "log_level": 5, **settings}
+        self._topic = topic
+        self._partition = partition
+        self._outcome_within_s = outcome_within_s
+        self._answered_within_s = answered_within_s
+        self._producer: Producer | None = None
+        self._consumer: Consumer | None = None
+        self._admin: AdminClient | None = None
+        self._sent = 0
+        self._settled = 0
+        """The ticket of the oldest record of which nothing was heard."""
+        self._delivered: list[LogDelivery] = []
+        self._next_offset = -1
+        """Offset of the record that the consumer gives next; -1 if it is nowhere."""
+
+    def send(self, data: bytes) -> int:
+        """Hand a record to the producer; return its ticket."""
+        ticket = self._sent
+        self._sent += 1
+
+        # It does nothing else: an exception here would come out of somebody else's call.
+        def delivered(error: KafkaError | None, message: Message) -> None:
+            offset = message.offset()
+            known = None if error is not None or offset is None or offset < 0 else offset
+            self._told(ticket, known, error.str() if error is not None else "")
+
+        try:
+            self._producing().produce(self._topic, data, partition=self._partition, on_delivery=delivered)
+        except (BufferError, KafkaException) as error:
+            self._fail(told(error))
+        return ticket
+
+    def deliveries(self, wait_s: float) -> list[LogDelivery]:
+        """What became of records that were sent, in the order of their tickets."""
+        producer = self._producing()
+        deadline = time.monotonic() + wait_s
+        try:
+            producer.poll(0)
+            while not self._delivered and (left := deadline - time.monotonic()) > 0:
+                # It also returns for the library's own events.
+                producer.poll(left)
+        except KafkaException as error:
+            self._fail(told(error))
+        found, self._delivered = self._delivered, []
+        return found
+
+    def _told(self, ticket: int, offset: int | None, error: str) -> None:
+        """Take down what became of a record, once."""
+        if ticket == self._settled:
+            self._settled += 1
+            self._delivered.append(LogDelivery(ticket, offset, error))
+
+    def _fail(self, reason: str) -> None:
+        """Take down that the producer has failed for good: nothing more is heard of the records that it has."""
+        for ticket in range(self._settled, self._sent):
+            self._told(ticket, None, reason)
+
+    def read(self, offset: int, wait_s: float) -> list[LogRecord]:
+        """Records from this offset on; raises `NotFound` or `Unavailable`."""
+        consumer = self._consuming()
+        try:
+            if offset != self._next_offset:
+                consumer.assign([TopicPartition(self._topic, self._partition, offset)])
+                self._next_offset = offset
+            # Asked for many it would wait for all of them.
+            messages = consumer.consume(1, wait_s)
+            if messages:
+                messages += consumer.consume(READ_RECORDS, 0)
+        except KafkaException as error:
+            self._next_offset = -1
+            raise Unavailable(f"{self.name} cannot be read: {told(error)}") from None
+        found = []
+        for message in messages:
+            if (failed := message.error()) is not None:
+                self._next_offset = -1
+                if failed.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
+                    raise NotFound(f"{self.name} has no record at {offset} any more: {failed.str()}")
+                raise Unavailable(f"{self.name} cannot be read: {failed.str()}")
+            at, data = message.offset(), message.value()
+            assert at is not None
+            found.append(LogRecord(at, data or b""))
+            self._next_offset = at + 1
+        return found
+
+    def ends(self) -> tuple[int, int]:
+        """The first offset that has not been trimmed, and the one after the last committed record."""
+        where = TopicPartition(self._topic, self._partition)
+        try:
+            return self._consuming().get_watermark_offsets(where, timeout=self._answered_within_s)
+        except KafkaException as error:
+            raise Unavailable(f"{self.name} does not answer: {told(error)}") from None
+
+    def trim(self, offset: int) -> None:
+        """Have the brokers delete the records below an offset; they may refuse, and then keep them."""
+        if self._admin is None:
+            self._admin = AdminClient(self._settings)
+        where = TopicPartition(self._topic, self._partition, offset)
+        try:
+            for future in self._admin.delete_records([where]).values():
+                future.result(self._answered_within_s)
+        except (KafkaException, TimeoutError) as error:
+            log.warning("%s was not trimmed and will be at the next attempt: %s", self.name, told(error))
+
+    def close(self) -> None:
+        """Let go of the connections; what is in flight is not waited for."""
+        if self._producer is not None:
+            self._producer.purge()
+            self._producer.poll(0)
+            self._producer = None
+        if self._consumer is not None:
+            self._consumer.close()
+            self._consumer = None
+        self._admin = None
+
+    def _producing(self) -> Producer:
+        if self._producer is None:
+            self._producer = Producer(
+                {
+                    **self._settings,
+                    "acks": "all",
+                    "enable.idempotence": True,
+                    # A record that is given up must not be followed by one that is taken.
+                    "enable.gapless.guarantee": True,
+                    "max.in.flight.requests.per.connection": self.in_flight,
+                    "linger.ms": 0,
+                    "message.max.bytes": RECORD_BYTES,
+                    "message.timeout.ms": int(self._outcome_within_s * 1000),
+                    "compression.type": "none",
+                }
+            )
+        return self._producer
+
+    def _consuming(self) -> Consumer:
+        if self._consumer is None:
+            self._consumer = Consumer(
+                {
+                    **self._settings,
+                    # It is never joined: the library wants a name where offsets could be kept.
+                    "group.id": f"tarry-reader-{self._topic}",
+                    "enable.auto.commit": False,
+                    "auto.offset.reset": "error",
+                    "isolation.level": "read_uncommitted",
+                    "enable.partition.eof": False,
+                    "fetch.max.bytes": READ_BYTES,
+                    "max.partition.fetch.bytes": READ_BYTES,
+                    "fetch.wait.max.ms": 100,
+                    "queued.max.messages.kbytes": 4 * READ_BYTES // 1024,
+                }
+            )
+        return self._consumer
