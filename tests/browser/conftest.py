@@ -1,6 +1,6 @@
 """One Chromium for all tests of the dashboard, and a server with a token for each sort of reader."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +14,16 @@ TOKENS = {"admin": ["admin"], "produce": ["produce"], "screen": ["consume"]}
 
 
 PAGES = {
-    "/#/": "due in the next", "/#/messages": "Find by id", "/#/messages?state=failed": "Find by id", "/#/topics": "Backlog",
-    "/#/topics/public/default/seen": "Entries 0 to", "/#/policies": "in force", "/#/schedule": "Destination",
+    "/#/": "due in the next", "/#/messages": "Find by id", "/#/messages?state=failed": "Find by id", "/#/messages/ID": "Accepted",
+    "/#/topics": "Backlog", "/#/topics/public/default/seen": "Entries 0 to", "/#/repeats": "every 1 d", "/#/repeats/public/default/seen": "Next occurrences",
+    "/#/repeat": "How often", "/#/policies": "in force", "/#/schedule": "Destination",
 }  # fmt: skip
-"""Every page, with words that it shows when it is complete."""
+"""Every page, with words that it shows when it is complete. ID is that of a message."""
+
+
+AXE = Path(__file__).parent / "npm" / "node_modules" / "axe-core" / "axe.min.js"
+RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
+Audit = Callable[[Browser], list[str]]
 
 
 class Dashboard:
@@ -26,6 +32,8 @@ class Dashboard:
     def __init__(self, server: ServerProcess, tab: Browser) -> None:
         self.url = server.url
         self.tab = tab
+        self.seen = ""
+        """The id of a message that waits."""
         self.client = httpx.Client(
             base_url=server.url, headers={"authorization": "Bearer admin-secret"}, timeout=30, trust_env=False
         )
@@ -49,7 +57,7 @@ class Dashboard:
         self.tab.run("sessionStorage.clear()")
         if role is not None:
             self.tab.run("sessionStorage.setItem('tarry.token', arguments[0])", f"{role}-secret")
-        self.tab.go(self.url + page)
+        self.tab.go(self.url + page.replace("ID", self.seen))
         # Whoever is not let in is asked for a token.
         self.tab.find("nav a" if role else "#token")
 
@@ -100,7 +108,36 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
 def dashboard(tab: Browser, server: ServerProcess) -> Iterator[Dashboard]:
     tab.look(1280, 900)
     shown = Dashboard(server, tab)
+    # What a page shows is there.
     shown.client.post("/v1/topics/public/default/seen/messages", json={"payload": "seen"})
+    shown.client.put(
+        "/v1/repeats/public/default/seen", json={"destination": "seen", "every": "1d", "payload": "seen"}
+    )
+    shown.seen = shown.schedule(
+        destination="seen", delay="300d", key="seen", payload_json={"seen": True}, payload=None
+    )
     tab.log()
     yield shown
+    shown.client.delete(f"/v1/messages/{shown.seen}")
     shown.client.close()
+
+
+@pytest.fixture(scope="session")
+def audit() -> Audit:
+    """What axe finds wrong with a page, by its rules for everybody's access."""
+    if not AXE.exists():
+        pytest.skip("axe is not installed: tools/browser.sh installs it with npm")
+    script = AXE.read_text("utf-8")
+
+    def look(tab: Browser) -> list[str]:
+        tab.devtools("Runtime.evaluate", expression=script)
+        found: list[str] = tab.run(
+            """
+            return axe.run({ runOnly: arguments[0], resultTypes: ["violations"] }).then(({ violations }) => violations.flatMap((one) =>
+                one.nodes.map((node) => `${one.id}: ${node.failureSummary.split("\\n").slice(1).join(" ").trim()} ${node.html.slice(0, 120)}`)));
+            """,
+            RULES,
+        )
+        return found
+
+    return look

@@ -1,6 +1,7 @@
 """The views of the dashboard in a real Chromium: browsing, links between them, topics, scheduling, time zones."""
 
 import json
+import re
 from datetime import UTC, datetime
 from typing import Any
 
@@ -76,7 +77,6 @@ def test_bars_subscriptions_and_failures_lead_to_their_messages(dashboard: Dashb
     for n in range(3):
         dashboard.client.post("/v1/topics/public/default/led/messages", json={"payload": f"led-{n}"})
     dashboard.client.post("/v1/topics/public/default/led/subscriptions/behind/ack", json={"up_to": 0})
-    dashboard.schedule(delay="100d", key="far-away")
     lost = dashboard.schedule(destination="http://127.0.0.1:1/led", delay="1ms")
     dashboard.open()
     tab.sees("127.0.0.1:1/led")
@@ -91,7 +91,9 @@ def test_bars_subscriptions_and_failures_lead_to_their_messages(dashboard: Dashb
     # One bar, by pointer.
     dashboard.open()
     tab.click("button", "All")
-    tab.until(lambda: len(tab.all(".chart .door-http")) > 1, "there are no bars")
+    tab.until(
+        lambda: re.search(r"next [34]\d\d d", tab.find(".readout").text), "the whole range does not show"
+    )
     tab.run(
         """
         const bars = [...document.querySelectorAll(".chart rect[class^=door-]")].map((one) => one.getBoundingClientRect());
@@ -103,7 +105,7 @@ def test_bars_subscriptions_and_failures_lead_to_their_messages(dashboard: Dashb
         """
     )
     tab.sees("1 found.")
-    assert [line[3] for line in found(dashboard)] == ["far-away"]
+    assert [line[3] for line in found(dashboard)] == ["seen"]
     # All of what is shown, by the link beside the words.
     dashboard.open()
     tab.find(".listed")
@@ -215,6 +217,67 @@ def test_a_topic_shows_its_entries_and_follows_them_live(dashboard: Dashboard) -
     # Who only produces sees the figures, and no entries.
     dashboard.open("produce", "/#/topics/public/default/watched")
     tab.sees("Entries are shown to tokens with the role consume")
+
+
+# Repeats
+
+
+def test_a_repeat_is_begun_changed_paused_and_ended(dashboard: Dashboard) -> None:
+    tab = dashboard.tab
+    dashboard.open("produce", "/#/repeats")
+    tab.click("a", "Begin a repeat")
+    tab.fill("#name", "standup")
+    tab.fill("#destination", "meetings")
+    tab.choose("#how", "cron")
+    tab.fill("#cron", "30 8 * * mon-fry")
+    tab.choose("#clock", "Europe/Berlin")
+    tab.choose("#kind", "json")
+    tab.fill("#payload", '{"room": 12345678901234567890}')
+    tab.click("form.sheet button", "Begin")
+    tab.sees("That did not work: cron")
+    assert tab.run("return document.activeElement.id") == "cron"
+    tab.fill("#cron", "30 8 * * mon-fri")
+    tab.click("form.sheet button", "Begin")
+    tab.find("ol.life")
+    assert address(dashboard) == "#/repeats/public/default/standup"
+    path = "/v1/repeats/public/default/standup"
+    made = dashboard.client.get(path).json()
+    assert (made["cron"], made["zone"], made["payload"]) == (
+        "30 8 * * mon-fri",
+        "Europe/Berlin",
+        '{"room": 12345678901234567890}',
+    )
+    # The next five instants, in the zone that is shown.
+    shown = tab.run("return [...document.querySelectorAll('ol.life .when')].map((one) => one.textContent)")
+    expected = [datetime.fromtimestamp(at / 1_000, UTC) for at in made["next_due_at_ms"]]
+    assert shown == [f"{at.day} {at:%b %Y, %H:%M:%S}" for at in expected]
+    tab.click("button", "Pause")
+    tab.sees("The repeat is paused.")
+    assert dashboard.client.get(path).json()["state"] == "paused"
+    tab.click("button", "Resume")
+    tab.until(lambda: dashboard.client.get(path).json()["state"] == "active", "it does not go on")
+    # What is there is in the form; what is not touched stays.
+    tab.click("a", "Change")
+    tab.find("#cron")
+    tab.choose("#how", "every")
+    tab.fill("#every", "12h")
+    tab.fill("#count", "4")
+    tab.click("form.sheet button", "Begin anew")
+    tab.sees("0 of 4")
+    after = dashboard.client.get(path).json()
+    assert (after["every_ms"], after["cron"], after["count"], after["payload"]) == (
+        12 * 3_600_000,
+        None,
+        4,
+        made["payload"],
+    )
+    tab.click("button", "End")
+    tab.click(".asks button", "End the repeat")
+    tab.until(lambda: dashboard.client.get(path).status_code == 404, "it is not ended")
+    tab.until(lambda: address(dashboard) == "#/repeats", "the list does not show")
+    # Who only consumes has no such page.
+    dashboard.open("screen", "/#/repeats")
+    tab.sees("There is no such page")
 
 
 # Policies

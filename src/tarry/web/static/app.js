@@ -6,6 +6,8 @@ import { messagePage } from "./message.js";
 import { messagesPage } from "./messages.js";
 import { overviewPage } from "./overview.js";
 import { policiesPage } from "./policies.js";
+import { repeatFormPage } from "./repeat.js";
+import { repeatPage, repeatsPage } from "./repeats.js";
 import { address, here } from "./route.js";
 import { schedulePage } from "./schedule.js";
 import { topicPage } from "./topic.js";
@@ -13,11 +15,13 @@ import { topicsPage } from "./topics.js";
 import { usualZones, zone, zones } from "./zone.js";
 
 const ALL = () => true;
-/** `one` is the view of one thing, named by what follows the page in the address. */
+/** `one` is the view of one thing, named by what follows the page in the address; a page within another one has no way of its own in the bar. */
 const PAGES = [
   { page: "", name: "Overview", show: overviewPage, may: ALL },
   { page: "messages", name: "Messages", show: messagesPage, one: messagePage, may: ALL },
   { page: "topics", name: "Topics", show: topicsPage, one: topicPage, may: ALL },
+  { page: "repeats", name: "Repeats", show: repeatsPage, one: repeatPage, may: (rights) => rights.produce },
+  { page: "repeat", name: "Repeat", show: repeatFormPage, one: repeatFormPage, may: (rights) => rights.produce, within: "repeats" },
   { page: "policies", name: "Policies", show: policiesPage, may: (rights) => rights.admin },
   { page: "schedule", name: "Schedule", show: schedulePage, may: (rights) => rights.produce },
 ];
@@ -36,8 +40,8 @@ async function show() {
   const view = here();
   const pages = PAGES.filter((page) => page.may(rights));
   const page = pages.find((one) => one.page === view.page && (!view.rest.length || one.one));
-  put(document.getElementById("nav"), pages.map((one) =>
-    h("a", { href: address(one.page), "aria-current": one === page ? "page" : null }, one.name)));
+  put(document.getElementById("nav"), pages.filter((one) => !one.within).map((one) =>
+    h("a", { href: address(one.page), "aria-current": one.page === (page?.within ?? page?.page) ? "page" : null }, one.name)));
   document.title = page?.page ? `${view.rest.length ? `${view.rest.at(-1)} – ` : ""}${page.name} – Tarry` : "Tarry";
   if (!page) {
     put(main, h("h1", {}, "There is no such page"), h("p", { class: "empty" }, "It is not here, or not for your token."));

@@ -27,14 +27,14 @@ export function put(element, ...children) {
 }
 
 /** A table whose first row names the columns; `rows` are lists of cells, `about` says what it is to who cannot see it.
- *  With many columns of text each row stands as a list of its own on a narrow screen. */
-export function table(about, columns, rows, rowAttributes) {
+ *  With many columns of text each row stands as a block of its own on a narrow screen: its first two cells, and the others named. */
+export function table(about, columns, rows) {
   return h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": about },
     h("table", { class: columns.filter(([, kind]) => !kind).length > 2 ? "stacks" : null },
       h("caption", { class: "unseen" }, about),
       h("thead", {}, h("tr", {}, columns.map(([name, kind]) => h("th", { scope: "col", class: kind }, name)))),
-      h("tbody", {}, rows.map((cells, at) =>
-        h("tr", rowAttributes?.(at) ?? {}, cells.map((cell, column) => h("td", { class: columns[column][1], "data-column": columns[column][0] }, cell)))))));
+      h("tbody", {}, rows.map((cells) =>
+        h("tr", {}, cells.map((cell, column) => h("td", { class: `${columns[column][1]} ${cell === "–" ? "none" : ""}`, "data-column": columns[column][0] }, cell)))))));
 }
 
 /** A card with a heading; what is in it is labelled by that heading. */
@@ -45,9 +45,10 @@ export function card(title, attributes, ...children) {
     h("div", { class: "card-head" }, h("h2", { id }, title), aside ?? null), ...children);
 }
 
+/** What is known of something; what is not known of it is left out. */
 export function facts(pairs) {
   return h("dl", { class: "facts" },
-    pairs.map(([name, value, kind]) => h("div", {}, h("dt", {}, name), h("dd", { class: kind ?? null }, value))));
+    pairs.filter(([, value]) => value !== null && value !== undefined && value !== "").map(([name, value, kind]) => h("div", {}, h("dt", {}, name), h("dd", { class: kind ?? null }, value))));
 }
 
 /** A field with its label. */
@@ -76,6 +77,15 @@ export function failed(error, absent = null) {
 /** A text with a button that copies it. */
 export function copyable(text) {
   return [h("code", {}, text), h("button", { class: "plain small", type: "button", onclick: () => navigator.clipboard.writeText(text).then(() => notice("Copied."), () => notice("The browser does not let this page copy.", "bad")) }, "Copy")];
+}
+
+/** Ask before something is done, in a place for questions; nothing is changed by Enter yet. */
+export function ask(place, text, yes, run, { danger = true } = {}) {
+  const question = h("p", { tabindex: "-1" }, text);
+  put(place, question, h("div", { class: "buttons" },
+    h("button", { class: `main ${danger ? "danger" : ""}`, type: "button", onclick: run }, yes),
+    h("button", { type: "button", onclick: () => put(place) }, "Leave it")));
+  question.focus();
 }
 
 let notices = 0;

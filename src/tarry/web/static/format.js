@@ -77,10 +77,11 @@ export const topicName = (full) => full.replace(/^persistent:\/\//, "").replace(
 
 const UNITS = [["w", 7 * DAY], ["d", DAY], ["h", HOUR], ["m", MINUTE], ["s", SECOND], ["ms", 1]];
 
-/** A duration exactly, as it is typed: 90000 is 1m30s. */
+/** A duration exactly, as it is typed: 90000 is 1m30s. Weeks are told only where they are whole. */
 export function spell(ms) {
   if (ms <= 0) return String(ms);
-  return UNITS.map(([name, size]) => { const whole = Math.floor(ms / size); ms -= whole * size; return whole ? `${whole}${name}` : ""; }).join("");
+  if (ms % (7 * DAY) === 0) return `${ms / (7 * DAY)}w`;
+  return UNITS.slice(1).map(([name, size]) => { const whole = Math.floor(ms / size); ms -= whole * size; return whole ? `${whole}${name}` : ""; }).join("");
 }
 
 /** The duration that was typed, like 1h30m, or a number of milliseconds; null for anything else. */

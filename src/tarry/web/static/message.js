@@ -1,7 +1,7 @@
 // One message: its life, its content, and what can be done to it. Who may not, sees no buttons for it.
 
 import { api } from "./api.js";
-import { back, card, copyable, facts, failed, h, notice, put, table } from "./dom.js";
+import { ask, back, card, copyable, facts, failed, h, notice, put, table } from "./dom.js";
 import { away, bytes, count, duration, indented, instant, precise, topicName } from "./format.js";
 import { address, messagesAddress, topicAddress } from "./route.js";
 import { fromField, toField, zone } from "./zone.js";
@@ -12,6 +12,9 @@ const LOOK_EVERY_MS = 250;
 const LOOKS = 40;
 
 export const state = (name) => h("span", { class: `state ${name}` }, name);
+
+/** What a message is doing, in a word: one that waits for another attempt is retrying, one that is kept from going out is paused. */
+export const doing = (message) => (message.state !== "scheduled" ? message.state : message.paused ? "paused" : message.last_error ? "retrying" : "scheduled");
 
 /** A destination as a way to it, where it is one of this server's own topics. */
 export function destination(full) {
@@ -65,16 +68,16 @@ function life(message) {
 
 function content(message, may, act, busy) {
   const waits = message.state === "scheduled";
-  const filter = (name, value) => (value && may.admin ? h("a", { href: messagesAddress({ [name]: value }) }, value) : value || "–");
+  const filter = (name, value) => (value && may.admin ? h("a", { href: messagesAddress({ [name]: value }) }, value) : value);
   return [
-    h("h1", {}, "Message ", state(message.state)),
+    h("h1", {}, "Message ", state(doing(message))),
     h("div", { class: "cards" },
       card("Life", { class: "half" }, life(message), busy ? h("p", { class: "muted", role: "status" }, "It is on its way…") : waits && may.produce ? commands(message, act) : null),
       card("Facts", { class: "half" }, facts([
         ["Destination", destination(message.destination)], ["Due", waits && message.due_at_ms ? `${instant(message.due_at_ms)}, ${away(message.due_at_ms, Date.now())}` : instant(message.due_at_ms)],
-        ["Owner", filter("owner", message.owner)], ["Key", filter("key", message.key)], ["Name", message.name ?? "–"], ["Group", message.group ?? "–"],
-        ["Namespace", message.namespace || "–"], ["Delay", message.delay_ms === null ? "–" : duration(message.delay_ms)],
-        ["Time to live", message.ttl_ms === null ? "–" : duration(message.ttl_ms)], ["Attempts", count(message.attempts)],
+        ["Owner", filter("owner", message.owner)], ["Key", filter("key", message.key)], ["Name", message.name], ["Group", message.group],
+        ["Namespace", message.namespace], ["Delay", message.delay_ms === null ? null : duration(message.delay_ms)],
+        ["Time to live", message.ttl_ms === null ? null : duration(message.ttl_ms)], ["Attempts", message.attempts ? count(message.attempts) : null],
         ...(message.last_error ? [["Last error", message.last_error], ["Last attempt", instant(message.last_attempt_at_ms)]] : []),
         ...(message.next_attempt_at_ms ? [["Next attempt", `${instant(message.next_attempt_at_ms)}, ${away(message.next_attempt_at_ms, Date.now())}`]] : []),
       ]), h("p", { class: "id" }, h("span", { class: "muted" }, "Id "), copyable(message.id))),
@@ -84,13 +87,6 @@ function content(message, may, act, busy) {
 
 export function commands(message, act) {
   const asks = h("div", { class: "asks" });
-  const ask = (text, yes, run) => {
-    // The focus goes to the question, where Enter changes nothing yet.
-    const question = h("p", { tabindex: "-1" }, text);
-    put(asks, question,
-      h("div", { class: "buttons" }, h("button", { class: "main danger", type: "button", onclick: run }, yes), h("button", { type: "button", onclick: () => put(asks) }, "Leave it")));
-    question.focus();
-  };
   const moved = () => {
     const at = h("input", { id: "due", type: "datetime-local", step: "1", required: true, value: toField(Date.now() + 3600000) });
     const form = h("form", { class: "search" }, h("div", { class: "field grows" }, h("label", { for: "due" }, `Due at, ${zone.name}`), at),
@@ -101,9 +97,9 @@ export function commands(message, act) {
   };
   return h("div", { class: "commands" },
     h("div", { class: "buttons" },
-      h("button", { type: "button", onclick: () => ask("Send this message now, before it is due?", "Send now", () => act("send", undefined, "The message is due now.")) }, "Send now"),
+      h("button", { type: "button", onclick: () => ask(asks, "Send this message now, before it is due?", "Send now", () => act("send", undefined, "The message is due now."), { danger: false }) }, "Send now"),
       h("button", { type: "button", onclick: moved }, "Reschedule"),
-      h("button", { class: "danger", type: "button", onclick: () => ask("Cancel this message? It will never be sent.", "Cancel the message", () => act("cancel", undefined, "The message is cancelled.")) }, "Cancel")),
+      h("button", { class: "danger", type: "button", onclick: () => ask(asks, "Cancel this message? It will never be sent.", "Cancel the message", () => act("cancel", undefined, "The message is cancelled.")) }, "Cancel")),
     asks);
 }
 

@@ -3,8 +3,8 @@
 import { api } from "./api.js";
 import { failed, field, h, namespaceField, options, put, table } from "./dom.js";
 import { away, count, instant } from "./format.js";
-import { destination, state } from "./message.js";
-import { address, go, messageAddress, messagesAddress } from "./route.js";
+import { destination, doing, state } from "./message.js";
+import { address, go, messageAddress, messagesAddress, wholeDestination } from "./route.js";
 import { fromField, toField, zone } from "./zone.js";
 
 const STATES = [["", "waiting"], ["sent", "sent"], ["failed", "failed"], ["cancelled", "cancelled"], ["finalised", "ended, however"]];
@@ -12,12 +12,6 @@ const DOORS = ["http", "matrix", "dapr", "pulsar", "bulk"];
 const LIMIT = 50;
 /** A page of the list looks at some thousand messages; after so many pages somebody is asked whether to go on. */
 const PAGES = 20;
-
-/** A short name of a topic is made whole, as everywhere in Tarry. */
-export function wholeDestination(text) {
-  if (!text || text.includes("://")) return text;
-  return `persistent://${text.split("/").length === 3 ? text : `public/default/${text}`}`;
-}
 
 /** What an address asks for, as the API takes it. */
 export function query(asked, may) {
@@ -61,7 +55,7 @@ class Browser {
     const now = Date.now(), ended = Boolean(this.asked.state);
     const rows = this.found.map((one) => [
       h("a", { href: messageAddress(one.id) }, instant(ended ? one.finalised_at_ms : one.due_at_ms)),
-      ended ? state(one.state) : one.last_error ? h("span", { class: "state failed", title: one.last_error }, `retrying, ${away(one.next_attempt_at_ms, now)}`) : one.due_at_ms === null ? "by command" : away(one.due_at_ms, now),
+      standing(one, now),
       destination(one.destination), one.key ?? "–", one.owner || "–", one.door,
     ]);
     const filtered = Object.keys(this.asked).length > 0;
@@ -71,6 +65,14 @@ class Browser {
         searching ? "Searching…" : this.next ? `${count(rows.length)} found so far. ` : rows.length ? `${count(rows.length)} found.` : filtered ? "Nothing was found." : "Nothing waits.",
         this.next && !searching ? h("button", { type: "button", onclick: () => this.goOn() }, rows.length ? "Show more" : "Search on") : null)));
   }
+}
+
+/** Where a message stands: a word for what is unusual, else when it is due. */
+function standing(message, nowMs) {
+  const word = doing(message);
+  if (word === "retrying") return h("span", {}, h("span", { class: "state retrying", title: message.last_error }, word), message.next_attempt_at_ms ? ` ${away(message.next_attempt_at_ms, nowMs)}` : "");
+  if (word !== "scheduled") return state(word);
+  return message.due_at_ms === null ? "by command" : away(message.due_at_ms, nowMs);
 }
 
 function filters(may, asked) {

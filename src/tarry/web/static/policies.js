@@ -2,7 +2,7 @@
 
 import { api } from "./api.js";
 import { card, failed, field as labelled, h, notice, options, put } from "./dom.js";
-import { bytes, duration, spell, typed } from "./format.js";
+import { bytes, count, duration, spell, typed } from "./format.js";
 import { address, go, here } from "./route.js";
 
 const LEVELS = { broker: "Broker", namespace: "Namespace", topic: "Topic" };
@@ -26,7 +26,7 @@ function told(field, value) {
   if (field.kind === "switch") return value ? "on" : "off";
   if (field.kind === "choice") return value.replaceAll("_", " ");
   if (field.kind === "duration") return duration(value);
-  return field.kind === "bytes" ? bytes(value) : String(value);
+  return field.kind === "bytes" ? bytes(value) : count(value);
 }
 
 /** The places whose policies hold at a place, from the broker down to it; null for a name that is none. */

@@ -26,6 +26,12 @@ export function tell(to) {
   history.replaceState(null, "", to);
 }
 
+/** A short name of a topic is made whole, as everywhere in Tarry. */
+export function wholeDestination(text) {
+  if (!text || text.includes("://")) return text;
+  return `persistent://${text.split("/").length === 3 ? text : `public/default/${text}`}`;
+}
+
 export const messageAddress = (id) => address("messages", [id]);
 export const messagesAddress = (asked) => address("messages", [], asked);
 
