@@ -62,7 +62,7 @@ class Dashboard:
         self.tab.find("nav a" if role else "#token")
 
     def text(self) -> str:
-        """What the page says, its bar apart."""
+        """The text of the page without its bar."""
         return str(self.tab.run("return document.querySelector('main').innerText"))
 
     def browse(self, **said: str) -> None:

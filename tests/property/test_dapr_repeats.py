@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tarry.core.errors import Invalid
 from tarry.core.limits import DAY_MS, MAX_DELAY_MS
-from tarry.outlets.dapr.repeats import Repeat, repeat_of
+from tarry.outlets.dapr.repeats import DaprRepeat, repeat_of
 from tarry.outlets.dapr.times import due_at_ms
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -58,7 +58,7 @@ SCHEDULES = (
 )
 
 
-def accepted(text: str) -> Repeat:
+def accepted(text: str) -> DaprRepeat:
     try:
         return repeat_of(text)
     except Invalid:
@@ -66,7 +66,7 @@ def accepted(text: str) -> Repeat:
         raise
 
 
-def counted(repeat: Repeat, due_ms: int, now_ms: int) -> tuple[int | None, int]:
+def counted(repeat: DaprRepeat, due_ms: int, now_ms: int) -> tuple[int | None, int]:
     """The next occurrence, and how many calls it took to find it."""
     calls = 0
 

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tarry.engine.records.producer_numbers import Sent
+from tarry.engine.records.producer_numbers import SentNumbers
 from tarry.engine.topics import sequences
 from tarry.engine.topics.sequences import Sequences
 
@@ -11,18 +11,18 @@ numbers = st.integers(0, 60)
 
 
 @st.composite
-def sends(draw: st.DrawFn) -> Sent:
+def sends(draw: st.DrawFn) -> SentNumbers:
     first = draw(numbers)
     last = first + draw(st.integers(0, 8))
     messages = draw(st.sampled_from((1, last - first + 1, draw(st.integers(1, 12)))))
-    return Sent(first, last, messages)
+    return SentNumbers(first, last, messages)
 
 
 @given(st.lists(sends(), max_size=60))
-def test_it_proves_exactly_what_was_stored(sent: list[Sent]) -> None:
+def test_it_proves_exactly_what_was_stored(sent: list[SentNumbers]) -> None:
     known = Sequences()
     single: set[int] = set()
-    whole: set[Sent] = set()
+    whole: set[SentNumbers] = set()
     for one in sent:
         stored = one in whole if not one.is_dense else single.issuperset(range(one.first, one.last + 1))
         assert (one in known) == stored
@@ -37,10 +37,10 @@ def test_it_proves_exactly_what_was_stored(sent: list[Sent]) -> None:
 
 
 @given(st.lists(sends(), min_size=20, max_size=80))
-def test_what_is_forgotten_is_taken_for_new_and_never_the_other_way_round(sent: list[Sent]) -> None:
+def test_what_is_forgotten_is_taken_for_new_and_never_the_other_way_round(sent: list[SentNumbers]) -> None:
     known = Sequences()
     single: set[int] = set()
-    whole: set[Sent] = set()
+    whole: set[SentNumbers] = set()
     bounds = sequences.MAX_RANGES, sequences.MAX_BATCHES
     sequences.MAX_RANGES, sequences.MAX_BATCHES = 3, 3  # type: ignore[misc]
     try:
@@ -62,5 +62,5 @@ def test_what_is_forgotten_is_taken_for_new_and_never_the_other_way_round(sent: 
 def test_a_producer_that_sends_in_order_is_one_range() -> None:
     known = Sequences()
     for number in range(0, 10_000, 10):
-        known.add(Sent(number, number + 9, 10))
+        known.add(SentNumbers(number, number + 9, 10))
     assert known.row().ranges == [0, 10_000]

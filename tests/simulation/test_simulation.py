@@ -21,7 +21,7 @@ from tarry.core.timers.timer_queue import TimerQueue
 from tarry.engine.admission.admission import Admission
 from tarry.engine.admission.idempotency import Idempotency
 from tarry.engine.answer import Answer
-from tarry.engine.bodies.bodies import Absent
+from tarry.engine.bodies.bodies import BodyNotAtHand
 from tarry.engine.due.horizon import Horizon
 from tarry.engine.flights.flight import Departure
 from tarry.engine.flights.flights import Flights
@@ -409,7 +409,7 @@ def test_the_checker_notices(
             run_seed(seed, focus={**OPERATIONS, **FAULTS, **SABOTAGES[sabotage]})
         except Failure as failure:
             # It must be the checker that notices, or recovery, or a reader whose record is gone, and not some accident.
-            if not isinstance(failure.__cause__, Violation | TarryError | Absent):
+            if not isinstance(failure.__cause__, Violation | TarryError | BodyNotAtHand):
                 raise
             return
     pytest.fail(f"nobody noticed in {BOUND} seeds: {sabotage.__doc__}")

@@ -18,7 +18,7 @@ import pytest
 from tests.processes import ROOT, environment, running
 
 LARGEST_BYTES: Final = 25_000_000
-"""What `pip install tarry` may add to an environment, bytecode included."""
+"""The most that `pip install tarry` may add to an environment, bytecode included."""
 PYTHONS: Final = ("3.11", "3.12", "3.13")
 NEIGHBOURS: Final = ("fastapi", "django", "celery")
 """Applications that have Tarry's client beside them, each in its newest version."""

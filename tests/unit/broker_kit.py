@@ -4,7 +4,14 @@ import asyncio
 from collections.abc import Mapping
 
 from tarry.core.clock import SystemClock
-from tarry.outlets.dapr.component import BrokerMessage, Component, OwnTopics, Settlement, Surroundings, make
+from tarry.outlets.dapr.component import (
+    BrokerMessage,
+    Component,
+    ComponentSurroundings,
+    OwnTopics,
+    Settlement,
+    make,
+)
 
 WITHIN_S = 60.0
 
@@ -58,4 +65,6 @@ def made(
     kind: str, properties: Mapping[str, str] | None = None, topics: OwnTopics | None = None
 ) -> Component:
     """A component, not started."""
-    return make(kind, properties or {}, Surroundings(name="pubsub", clock=SystemClock(), topics=topics))
+    return make(
+        kind, properties or {}, ComponentSurroundings(name="pubsub", clock=SystemClock(), topics=topics)
+    )

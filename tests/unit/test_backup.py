@@ -16,7 +16,7 @@ from tarry.core.errors import Conflict, Damage, NotFound, Unavailable
 from tarry.engine.upkeep.backups import MAX_BACKUPS
 from tarry.ledger.follow import FolderFollower
 from tarry.serve.backup import backup
-from tarry.serve.backup.archive import PIECE_BYTES, Archive, Content, Manifest, read_manifest
+from tarry.serve.backup.archive import PIECE_BYTES, Archive, FileDigest, Manifest, read_manifest
 from tarry.serve.backup.restore import restore
 from tests.processes import ServerProcess, running
 from tests.serving import serving
@@ -227,7 +227,7 @@ def test_a_backup_that_is_cut_short_is_refused_before_any_table_is_written(
 @pytest.mark.parametrize("name", ["../elsewhere", "/elsewhere", "ledger/../../elsewhere"])
 def test_a_backup_that_names_files_outside_of_itself_is_refused(tmp_path: Path, name: str) -> None:
     archive = Archive(tmp_path / "backup", lambda _: None)
-    files = {name: Content(0, hashlib.sha256().hexdigest())}
+    files = {name: FileDigest(0, hashlib.sha256().hexdigest())}
     archive.seal(Manifest(tarry="0", made_at_ms=0, ledger_id="", seq=0, index_cursor=None, files=files))
     with pytest.raises(Damage, match="is no file of a backup"):
         read_manifest(tmp_path / "backup")

@@ -60,7 +60,7 @@ def held(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Held]:
 
 
 def exported(held: Held, *arguments: str) -> list[dict[str, Any]]:
-    """What a command wrote to standard output."""
+    """The rows that a command wrote to standard output."""
     ended = tarry("export", "-", "--data", str(held.folder), *arguments)
     assert ended.returncode == 0, ended.stderr
     return list(csv.DictReader(ended.stdout.splitlines()))

@@ -8,9 +8,9 @@ import msgspec
 import pytest
 
 from tarry import Backoff, Delivery, Entry, Invalid, Received, Worker
-from tarry.client.worker.handler import Call
+from tarry.client.worker.handler import Invocation
 from tarry.client.worker.payloads import BadPayload, reader_of
-from tarry.client.worker.retrying import Route, attempt_of, duration_ms, waits_of
+from tarry.client.worker.retrying import RetryTopics, attempt_of, duration_ms, waits_of
 
 
 @dataclass
@@ -92,10 +92,10 @@ def test_a_function_gets_what_its_signature_asks_for() -> None:
     def plain(payload: Any) -> None: ...
 
     plain.__annotations__.clear()
-    assert Call(both).arguments(delivery) == {"reminder": Reminder(1), "about": delivery}
-    assert Call(second).arguments(delivery) == {"payload": b'{"user":1}', "about": delivery}
-    assert Call(nothing).arguments(delivery) == {}
-    assert Call(plain).arguments(delivery) == {"payload": b'{"user":1}'}
+    assert Invocation(both).arguments(delivery) == {"reminder": Reminder(1), "about": delivery}
+    assert Invocation(second).arguments(delivery) == {"payload": b'{"user":1}', "about": delivery}
+    assert Invocation(nothing).arguments(delivery) == {}
+    assert Invocation(plain).arguments(delivery) == {"payload": b'{"user":1}'}
 
 
 def test_a_function_that_asks_for_more_is_refused() -> None:
@@ -103,9 +103,9 @@ def test_a_function_that_asks_for_more_is_refused() -> None:
     def star(*payloads: bytes) -> None: ...
 
     with pytest.raises(TypeError, match="other: a worker's function takes"):
-        Call(more)
+        Invocation(more)
     with pytest.raises(TypeError, match="cannot give"):
-        Call(star)
+        Invocation(star)
 
 
 async def a_coroutine() -> None: ...
@@ -116,9 +116,9 @@ class Callable:
 
 
 def test_coroutine_functions_are_known_from_others() -> None:
-    assert Call(a_coroutine).is_coroutine
-    assert Call(Callable()).is_coroutine
-    assert not Call(lambda: None).is_coroutine
+    assert Invocation(a_coroutine).is_coroutine
+    assert Invocation(Callable()).is_coroutine
+    assert not Invocation(lambda: None).is_coroutine
 
 
 @pytest.mark.parametrize(
@@ -163,7 +163,7 @@ def test_durations_are_rounded_up() -> None:
 
 
 def test_the_calls_after_a_failure_are_the_same_again_and_those_of_another_entry_are_not() -> None:
-    route = Route("persistent://a/b/t", "s", "dead")
+    route = RetryTopics("persistent://a/b/t", "s", "dead")
     assert route.retries == "persistent://a/b/t-s-RETRY"
     one = entry(b"x", 1, published_at_ms=5, headers={"h": "v"}, key="k")
     again = route.again(one, route.topic, 2, 1000, ValueError("no\nway"))

@@ -13,7 +13,7 @@ from tarry.core.clock import SystemClock
 from tarry.doors.dapr.components import BUILT_IN, ComponentDefinition, components_of
 from tarry.doors.dapr.mounting import Mounts, mount
 from tarry.doors.dapr.resources import BadResource, read_documents
-from tarry.outlets.dapr.component import Surroundings
+from tarry.outlets.dapr.component import ComponentSurroundings
 
 
 def component(**changes: Any) -> dict[str, Any]:
@@ -210,7 +210,7 @@ def test_two_components_of_one_name(tmp_path: Path) -> None:
 
 
 def mounted(folder: Path, *documents: object) -> Mounts:
-    surroundings = Surroundings(name="", clock=SystemClock())
+    surroundings = ComponentSurroundings(name="", clock=SystemClock())
     return mount(load(folder, *documents), "shop", "eu", surroundings)
 
 

@@ -12,7 +12,7 @@ from tarry.ledger.frame import (
     segment_id_of,
     unit_of,
 )
-from tarry.ledger.head import HEAD_BYTES, Head, decode_head, encode_head
+from tarry.ledger.head import HEAD_BYTES, DurableHead, decode_head, encode_head
 from tarry.ledger.ledger import LedgerSettings
 from tarry.ledger.recovery import TABLE, End, Treatment
 from tarry.ledger.segment import BLOCK_BYTES, SegmentHeader, encode_segment_header
@@ -56,7 +56,7 @@ class Built:
     def head_at(self, frames: int) -> None:
         """Let the head be from when there were only so many frames."""
         offset = [*self.starts, self.end][frames]
-        put(self.disk, HEAD, 0, encode_head(Head(LEDGER_ID, frames, 1, offset)))
+        put(self.disk, HEAD, 0, encode_head(DurableHead(LEDGER_ID, frames, 1, offset)))
 
     def spoil(self, frame: int, how: str) -> None:
         start, end = self.starts[frame], [*self.starts, self.end][frame + 1]
@@ -283,7 +283,7 @@ def test_a_segment_of_another_ledger_is_refused(path: str) -> None:
 
 def test_a_head_of_another_ledger_is_refused() -> None:
     disk = grown()
-    put(disk, HEAD, 0, encode_head(Head(b"another ledger!!", 1, 1, BLOCK_BYTES)))
+    put(disk, HEAD, 0, encode_head(DurableHead(b"another ledger!!", 1, 1, BLOCK_BYTES)))
     with pytest.raises(Unavailable, match="two backups"):
         open_ledger(disk)
 
@@ -346,7 +346,7 @@ def test_a_torn_header_is_damage_if_the_head_is_in_that_segment() -> None:
     disk = grown(2)
     last = open_ledger(disk).segments()[-1]
     put(disk, f"{FOLDER}/00000003.seg", 0, bytes(SMALL.segment_bytes))
-    put(disk, HEAD, 0, encode_head(Head(LEDGER_ID, last.last_seq, 3, BLOCK_BYTES)))
+    put(disk, HEAD, 0, encode_head(DurableHead(LEDGER_ID, last.last_seq, 3, BLOCK_BYTES)))
     with pytest.raises(Damage, match="no segment header"):
         open_ledger(disk)
 
@@ -401,10 +401,10 @@ def test_the_head_may_be_in_an_older_or_reclaimed_segment() -> None:
     disk = grown(3)
     records = contents(open_ledger(disk))
     for number in (1, 2):
-        put(disk, HEAD, 0, encode_head(Head(LEDGER_ID, 1, number, BLOCK_BYTES)))
+        put(disk, HEAD, 0, encode_head(DurableHead(LEDGER_ID, 1, number, BLOCK_BYTES)))
         assert contents(open_ledger(disk)) == records
     disk.remove(FIRST)
-    put(disk, HEAD, 0, encode_head(Head(LEDGER_ID, 1, 1, BLOCK_BYTES)))
+    put(disk, HEAD, 0, encode_head(DurableHead(LEDGER_ID, 1, 1, BLOCK_BYTES)))
     assert contents(open_ledger(disk)) == records[open_ledger(disk).first_seq - 1 :]
 
 

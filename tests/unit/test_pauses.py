@@ -8,15 +8,15 @@ from tarry.core.delivery import Delivered, Retry
 from tarry.core.errors import Conflict, Invalid, NotFound
 from tarry.core.limits import DAY_MS, HOUR_MS, MINUTE_MS
 from tarry.core.message import Message
-from tarry.core.pause import Place, place_of
+from tarry.core.pause import PausablePlace, place_of
 from tarry.core.policy import Policy
 from tests.unit.engine_kit import FOREIGN, Bench, full
 from tests.unit.test_indexed import reclaimed, small_world
 
 HOME = "public/default"
-ANN = Place("owner", HOME, "ann")
-TOPIC = Place("topic", HOME, full("orders"))
-SHOP = Place("destination", HOME, "sim://shop")
+ANN = PausablePlace("owner", HOME, "ann")
+TOPIC = PausablePlace("topic", HOME, full("orders"))
+SHOP = PausablePlace("destination", HOME, "sim://shop")
 
 
 @pytest.fixture
@@ -24,11 +24,11 @@ def bench() -> Bench:
     return Bench()
 
 
-def pause(bench: Bench, place: Place) -> None:
+def pause(bench: Bench, place: PausablePlace) -> None:
     bench.ask(bench.engine.pausing.pause_place(place))
 
 
-def resume(bench: Bench, place: Place) -> None:
+def resume(bench: Bench, place: PausablePlace) -> None:
     bench.ask(bench.engine.pausing.resume_place(place))
 
 
@@ -63,12 +63,14 @@ def test_a_paused_topic_gets_nothing_until_it_is_resumed_and_then_all_in_order(b
         (ANN, {b"topic ann", b"sim ann"}),
         (TOPIC, {b"topic ann", b"topic bob"}),
         (SHOP, {b"sim ann", b"sim bob"}),
-        (Place("destination", HOME, FOREIGN), {b"sim ann", b"sim bob"}),
-        (Place("destination", HOME, "sim://shop/other"), set()),
-        (Place("owner", "a/b", "ann"), set()),
+        (PausablePlace("destination", HOME, FOREIGN), {b"sim ann", b"sim bob"}),
+        (PausablePlace("destination", HOME, "sim://shop/other"), set()),
+        (PausablePlace("owner", "a/b", "ann"), set()),
     ],
 )  # fmt: skip
-def test_a_pause_holds_the_messages_of_its_place_alone(bench: Bench, place: Place, held: set[bytes]) -> None:
+def test_a_pause_holds_the_messages_of_its_place_alone(
+    bench: Bench, place: PausablePlace, held: set[bytes]
+) -> None:
     pause(bench, place)
     for owner in ("bob", "ann"):
         bench.schedule(payload=f"topic {owner}".encode(), owner=owner, delay_ms=10)

@@ -22,7 +22,7 @@ from tarry.core.clock import SystemClock
 from tarry.doors.dapr.components import ComponentDefinition
 from tarry.doors.dapr.resources import BadResource
 from tarry.doors.dapr.sidecar import Resources
-from tarry.outlets.dapr.component import Component, Surroundings, make
+from tarry.outlets.dapr.component import Component, ComponentSurroundings, make
 from tarry.outlets.dapr.errors import ComponentError, Denied
 from tarry.outlets.matrix.homeserver import FAILURES, Homeserver, HomeserverSettings
 from tarry.serve.composition.matrix import tokens_of
@@ -130,7 +130,7 @@ async def _check_broker(definition: ComponentDefinition, app: DaprApp) -> CheckR
     level: CheckLevel = "note" if definition.ignore_errors else "bad"
     component: Component | None = None
     try:
-        surroundings = Surroundings(name=definition.name, clock=SystemClock())
+        surroundings = ComponentSurroundings(name=definition.name, clock=SystemClock())
         component = make(definition.kind, definition.properties_for(app.app_id, app.namespace), surroundings)
         async with asyncio.timeout(WITHIN_S):
             await component.start()

@@ -56,7 +56,7 @@ class StepProgress:
             self._tasks = lambda: None
 
     def line(self) -> str:
-        """What is shown now."""
+        """The line to show now: the step, its tasks, and the time so far."""
         tasks = None
         # What is asked may end at any moment.
         with contextlib.suppress(Exception):

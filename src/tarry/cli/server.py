@@ -141,7 +141,7 @@ def banner(config: Config, ports: int | None = None) -> str:
 
 
 def _for_other_shells(url: str, ports: int | None) -> str:
-    """What a command in another terminal has to be told, so that it finds this server; often nothing."""
+    """The variables by which a command in another terminal finds this server, as a line to paste; often empty."""
     told = {} if ports is None else {"TARRY_PORT_OFFSET": str(ports)}
     if server_url(load(environment={**os.environ, **told}).config) != url:
         told = {"TARRY_URL": url}

@@ -12,7 +12,7 @@ from tarry.client.call import ClientCall, Line, ServerAnswer, Unreachable
 from tarry.client.connections import Connections
 from tarry.client.consumer import Consumer
 from tarry.client.consuming import MAX_UNACKED, Entry
-from tarry.client.gathering import UNDER_WAY, Gathered, Lot, Queue
+from tarry.client.gathering import UNDER_WAY, Gathered, Queue, SharedRequest
 from tarry.client.http1 import BadAnswer, request
 from tarry.client.operation import Awaiting, Operations
 from tarry.client.server import ServerAddress
@@ -121,7 +121,7 @@ class AsyncClient(Operations, Awaiting):
             self._sending.add(task)
             task.add_done_callback(self._sending.discard)
 
-    async def _send_lot(self, queue: Queue, lot: Lot) -> None:
+    async def _send_lot(self, queue: Queue, lot: SharedRequest) -> None:
         request = lot.request(keyed=self._server.repeats)
         waits = self._server.waits()
         timeout_s = self._server.timeout_s

@@ -20,7 +20,7 @@ from tarry.client.batches import LineInput, LineOutcome, cut, schedule_lines
 from tarry.client.blocking_consumer import BlockingConsumer
 from tarry.client.call import ClientCall, Line, ServerAnswer, Unreachable
 from tarry.client.consuming import MAX_UNACKED, Entry
-from tarry.client.gathering import Gathered, Lot, Queue
+from tarry.client.gathering import Gathered, Queue, SharedRequest
 from tarry.client.http1 import AnswerReader, BadAnswer, request
 from tarry.client.operation import Blocking, Operations
 from tarry.client.server import ServerAddress
@@ -126,14 +126,14 @@ class Client(Operations, Blocking):
     def _wait(self, queue: Queue, waiting: "_Waiting[T]") -> T:
         """Wait for the answer, which may begin with sending what has gathered."""
         try:
-            while isinstance(told := waiting.told.get(), Lot):
+            while isinstance(told := waiting.told.get(), SharedRequest):
                 self._send_lot(queue, told)
         except BaseException:
             # Left in the middle (KeyboardInterrupt): if it was to send for others, somebody else has to.
             with self._gathering:
                 waiting.is_gone = True
             while not waiting.told.empty():
-                if isinstance(left := waiting.told.get(), Lot):
+                if isinstance(left := waiting.told.get(), SharedRequest):
                     left.fail(
                         Unreachable("the thread that was to send this was interrupted; nothing was done")
                     )
@@ -156,7 +156,7 @@ class Client(Operations, Blocking):
                 assert isinstance(leader, _Waiting)
                 leader.told.put(lot)
 
-    def _send_lot(self, queue: Queue, lot: Lot) -> None:
+    def _send_lot(self, queue: Queue, lot: SharedRequest) -> None:
         request = lot.request(keyed=self._server.repeats)._replace(read=lot.read)
         try:
             self._alone(request)
@@ -247,7 +247,7 @@ class _Waiting(Gathered[T]):
 
     def __init__(self, call: ClientCall[T], line: Line[T]) -> None:
         super().__init__(call, line)
-        self.told: SimpleQueue[T | TarryError | Lot] = SimpleQueue()
+        self.told: SimpleQueue[T | TarryError | SharedRequest] = SimpleQueue()
         self.is_gone = False
 
     @property

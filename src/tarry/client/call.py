@@ -67,7 +67,7 @@ class ClientCall(NamedTuple, Generic[T]):
     wait_ms: int = 0
     """How long the server may hold the answer back on purpose."""
     line: Line[T] | None = None
-    """The same call among others in one request."""
+    """How this call is written as a line of a batch request, and its answer read; None for calls that go alone."""
 
 
 def query(path: str, /, **given: object) -> str:

@@ -41,7 +41,7 @@ class Gathered(Generic[T]):
         raise NotImplementedError
 
 
-class Lot:
+class SharedRequest:
     """Calls that go in one request, and the reading of its answer."""
 
     def __init__(self, gathered: list[Gathered[Any]]) -> None:
@@ -108,7 +108,7 @@ class Queue:
         """Have a call wait."""
         self.waiting.append(gathered)
 
-    def take(self) -> Lot | None:
+    def take(self) -> SharedRequest | None:
         """The next calls to send together; None if there are none, or as many requests as may be are under way."""
         places = UNDER_WAY - self.under_way
         if places <= 0 or not self.waiting:
@@ -126,4 +126,4 @@ class Queue:
         if not taken:
             return None
         self.under_way += 1
-        return Lot(taken)
+        return SharedRequest(taken)

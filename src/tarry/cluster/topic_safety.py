@@ -17,7 +17,7 @@ RECORD_BYTES: Final = (1 << 20) + 4096
 
 
 class TopicSettings(Struct, frozen=True):
-    """What the brokers say of a topic."""
+    """The settings of a topic, as the brokers say them."""
 
     name: str
     replicas: Sequence[Sequence[int]]

@@ -17,7 +17,7 @@ MAX_PAUSES: Final = 10_000
 """Maximum number of paused places: each is held in memory."""
 
 
-class Place(NamedTuple):
+class PausablePlace(NamedTuple):
     """A place whose messages can be paused."""
 
     kind: PlaceKind
@@ -31,7 +31,7 @@ class Place(NamedTuple):
         return f"{self.kind}/{self.namespace}/{self.name}"
 
     @classmethod
-    def parse(cls, full: str) -> "Place":
+    def parse(cls, full: str) -> "PausablePlace":
         """Read the name in a record."""
         kind, tenant, namespace, name = full.split("/", 3)
         return cls(kind, f"{tenant}/{namespace}", name)  # type: ignore[arg-type]
@@ -47,7 +47,7 @@ class Pause(Struct, frozen=True, omit_defaults=True):
 
 def place_of(
     namespace: str | None, destination: str | None = None, topic: str | None = None, owner: str | None = None
-) -> Place:
+) -> PausablePlace:
     """The one place that is named; raises `Invalid`."""
     given = [name for name in (destination, topic, owner) if name is not None]
     if len(given) != 1 or not given[0]:
@@ -58,31 +58,31 @@ def place_of(
         parsed = parse_topic(topic)
         if namespace not in (None, parsed.namespace_name):
             raise Invalid("namespace", f"the topic is in {parsed.namespace_name}")
-        return Place("topic", parsed.namespace_name, parsed.full)
+        return PausablePlace("topic", parsed.namespace_name, parsed.full)
     within = parse_namespace(namespace or "public/default")
     if owner is not None:
         check_owner(owner)
-        return Place("owner", within, owner)
+        return PausablePlace("owner", within, owner)
     assert destination is not None
     check_destination(destination)
     if "://" not in destination:
         raise Invalid(
             "destination", f"{destination[:64]!r} is no address like https://host/path; name a topic as topic"
         )
-    return Place("destination", within, destination.rstrip("/"))
+    return PausablePlace("destination", within, destination.rstrip("/"))
 
 
-def places_of(namespace: str, destination: str, owner: str) -> list[Place]:
+def places_of(namespace: str, destination: str, owner: str) -> list[PausablePlace]:
     """The places at which a message is."""
-    places = [Place("owner", namespace, owner)]
+    places = [PausablePlace("owner", namespace, owner)]
     if destination.startswith(TOPIC_SCHEME):
-        places.append(Place("topic", namespace, destination))
+        places.append(PausablePlace("topic", namespace, destination))
         if (whole := unpartitioned(destination)) != destination:
-            places.append(Place("topic", namespace, whole))
+            places.append(PausablePlace("topic", namespace, whole))
         return places
     address = destination.rstrip("/")
-    places.append(Place("destination", namespace, address))
+    places.append(PausablePlace("destination", namespace, address))
     parts = address.split("/", 3)
     if len(parts) > 3:
-        places.append(Place("destination", namespace, "/".join(parts[:3])))
+        places.append(PausablePlace("destination", namespace, "/".join(parts[:3])))
     return places

@@ -114,7 +114,7 @@ class Repeat(Struct, frozen=True, kw_only=True, omit_defaults=True):
         )  # fmt: skip
 
 
-class Progress(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class RepeatProgress(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """How far a repeat has come."""
 
     next_at_ms: int | None
@@ -132,7 +132,7 @@ class Progress(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Occurrences that were accepted ahead of their instants: fire instant, seq and planned instant of each."""
 
 
-class Planned(Struct, frozen=True):
+class PlannedOccurrence(Struct, frozen=True):
     """One occurrence to come."""
 
     planned_at_ms: int
@@ -171,7 +171,7 @@ class Occurrences:
             first_ms = start_ms if start_ms >= now_ms else self._rhythm.next_ms(start_ms, now_ms - 1)
         return self._bounded(first_ms)
 
-    def planned(self, at_ms: int, made: int) -> Planned:
+    def planned(self, at_ms: int, made: int) -> PlannedOccurrence:
         """The occurrence at a planned instant, which so many came before."""
         after_ms = self._rhythm.next_ms(at_ms, at_ms)
         due_at_ms = at_ms
@@ -183,7 +183,7 @@ class Occurrences:
             )
             due_at_ms += self._jitter_ms(at_ms, span_ms)
         last = self._repeat.count is not None and made + 1 >= self._repeat.count
-        return Planned(at_ms, due_at_ms, None if last else self._bounded(after_ms))
+        return PlannedOccurrence(at_ms, due_at_ms, None if last else self._bounded(after_ms))
 
     def after_missed(self, at_ms: int, before_ms: int) -> int | None:
         """The occurrence with which to go on if those before an instant are missed, the first of them at `at_ms`."""
@@ -194,11 +194,11 @@ class Occurrences:
         end_ms = self._repeat.end_at_ms
         return latest_ms(self._rhythm, at_ms, before_ms - 1 if end_ms is None else min(end_ms, before_ms - 1))
 
-    def shown(self, progress: Progress, now_ms: int, most: int = SHOWN) -> list[int]:
+    def shown(self, progress: RepeatProgress, now_ms: int, most: int = SHOWN) -> list[int]:
         """The due instants of the next occurrences after now; of a paused repeat, those if it were resumed now."""
         return list(islice(self._to_come(progress, now_ms), most))
 
-    def _to_come(self, progress: Progress, now_ms: int) -> Iterator[int]:
+    def _to_come(self, progress: RepeatProgress, now_ms: int) -> Iterator[int]:
         yield from (fire_at_ms for fire_at_ms, *_ in progress.ahead if fire_at_ms > now_ms)
         at_ms, made = progress.next_at_ms, progress.made
         if at_ms is not None and at_ms <= now_ms:

@@ -100,7 +100,7 @@ class Surroundings(Struct, frozen=True, kw_only=True):
     """Told of the seq of a message and of the error that ended it; what it raises is a fault."""
 
 
-class Parts(Struct, frozen=True, kw_only=True):
+class EngineParts(Struct, frozen=True, kw_only=True):
     """The parts of an engine that its façade calls, and that tests look into."""
 
     journal: Journal
@@ -132,7 +132,7 @@ class Parts(Struct, frozen=True, kw_only=True):
     tracing: Tracing | None
 
 
-def wire(given: Surroundings) -> Parts:
+def wire(given: Surroundings) -> EngineParts:
     """Make the parts of an engine and give each what it needs."""
     ledger, registry, clock, ids = given.ledger, given.registry, given.clock, given.ids
     settings, outlets, reading = given.settings, given.outlets, given.reading or given.offload
@@ -206,7 +206,7 @@ def wire(given: Surroundings) -> Parts:
     commands = Commands(journal, state, finding, listing, dispatcher, ids, clock)
     admission = Admission(journal, state, bodies, clock, ids, outlets, finding, commands, tracing)
     repeating = Repeating(journal, state, bodies, isolation, admission.versions)
-    return Parts(
+    return EngineParts(
         journal=journal,
         state=state,
         recovery=recovery,

@@ -21,8 +21,8 @@ from tarry.grpc.request import (
     ANSWER,
     ENCODINGS,
     REFUSAL,
+    GrpcRequest,
     Pair,
-    Request,
     fields_of,
     refusal_fields,
     request_of,
@@ -67,7 +67,7 @@ class Service(Protocol):
 class Call:
     """One call. `metadata` is what the client says beside the message."""
 
-    def __init__(self, stream: GrpcStream, request: Request, max_message_bytes: int) -> None:
+    def __init__(self, stream: GrpcStream, request: GrpcRequest, max_message_bytes: int) -> None:
         self._stream = stream
         self.request = request
         self.metadata = request.metadata

@@ -25,7 +25,7 @@ REFUSAL: Final = b"This port speaks gRPC: POST, with a content-type of applicati
 """The answer to somebody who does not."""
 
 
-class Request(Struct, frozen=True):
+class GrpcRequest(Struct, frozen=True):
     """A call as its fields say it."""
 
     path: str
@@ -39,7 +39,7 @@ class Request(Struct, frozen=True):
 
 
 @lru_cache(maxsize=256)
-def request_of(fields: Fields) -> Request:
+def request_of(fields: Fields) -> GrpcRequest:
     """The request that header fields describe; raises `StreamBroken`. Nearly all calls of a client have the same ones."""
     check_request(fields)
     said = {name.decode("latin-1"): value for name, value in fields}
@@ -48,7 +48,7 @@ def request_of(fields: Fields) -> Request:
         status = 405
     elif not said.get("content-type", b"").startswith(b"application/grpc"):
         status = 415
-    return Request(
+    return GrpcRequest(
         path=said.get(":path", b"").decode("latin-1"),
         metadata=tuple(_metadata(fields)),
         timeout_s=_timeout_s(said.get("grpc-timeout", b"").decode("latin-1")),

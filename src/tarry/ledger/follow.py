@@ -13,7 +13,7 @@ from typing import Protocol
 from tarry.core.errors import NotFound, Unavailable
 from tarry.ledger.aside import flagged, published
 from tarry.ledger.disk import RealDisk
-from tarry.ledger.head import HEAD_BYTES, HEAD_NAME, Head, decode_head
+from tarry.ledger.head import HEAD_BYTES, HEAD_NAME, DurableHead, decode_head
 from tarry.ledger.reader import Reader
 from tarry.ledger.replay import Frame
 from tarry.ledger.segment import (
@@ -88,7 +88,7 @@ class FolderFollower:
         """The first seq of each segment."""
         return [segment.first_seq for segment in self._segments()]
 
-    def head(self) -> Head:
+    def head(self) -> DurableHead:
         """The durable head as it is now published, with its place."""
         path = os.path.join(self._folder, HEAD_NAME)
         # It is rewritten in place: a read in the middle of that is torn, and another one is not.

@@ -16,7 +16,7 @@ _SUMS: Final = Layout("<4sI")
 _LAYOUT: Final = Layout("<16sQQQ16x")
 
 
-class Head(NamedTuple):
+class DurableHead(NamedTuple):
     """Every frame that ends at or before `offset` of `segment` is durable, and so every seq up to `seq`."""
 
     ledger_id: bytes
@@ -25,17 +25,17 @@ class Head(NamedTuple):
     offset: int
 
 
-def encode_head(head: Head) -> bytes:
+def encode_head(head: DurableHead) -> bytes:
     """The head file."""
     block = _LAYOUT.pack(*head)
     return _SUMS.pack(_MAGIC, value(block)) + block
 
 
-def decode_head(block: bytes) -> Head | None:
+def decode_head(block: bytes) -> DurableHead | None:
     """Read the head file; None if it is torn."""
     if len(block) != HEAD_BYTES:
         return None
     magic, crc = _SUMS.unpack_from(block)
     if magic != _MAGIC or value(block[_SUMS.size :]) != crc:
         return None
-    return Head._make(_LAYOUT.unpack_from(block, _SUMS.size))
+    return DurableHead._make(_LAYOUT.unpack_from(block, _SUMS.size))

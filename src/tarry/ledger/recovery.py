@@ -48,7 +48,7 @@ from typing import Final, NamedTuple
 from tarry.core.errors import Damage, Unavailable
 from tarry.ledger.disk import Disk, File
 from tarry.ledger.frame import HEADER, MAGIC, BadFrame, Encoding, Header, check_frame, decode_header
-from tarry.ledger.head import HEAD_BYTES, HEAD_NAME, Head, decode_head
+from tarry.ledger.head import HEAD_BYTES, HEAD_NAME, DurableHead, decode_head
 from tarry.ledger.segment import (
     BLOCK_BYTES,
     WINDOW_BYTES,
@@ -131,7 +131,7 @@ def recover(disk: Disk, folder: str) -> Recovered | None:
     return Recovered(ledger_id, found, sealed, notes)
 
 
-def _read_head(disk: Disk, path: str, notes: list[str]) -> Head | None:
+def _read_head(disk: Disk, path: str, notes: list[str]) -> DurableHead | None:
     file = disk.open(path)
     try:
         block = file.read(HEAD_BYTES, 0)
@@ -143,7 +143,9 @@ def _read_head(disk: Disk, path: str, notes: list[str]) -> Head | None:
     return head
 
 
-def _drop_unborn(disk: Disk, folder: str, numbers: list[int], head: Head | None, head_exists: bool) -> str:
+def _drop_unborn(
+    disk: Disk, folder: str, numbers: list[int], head: DurableHead | None, head_exists: bool
+) -> str:
     """Remove a newest segment that never held a frame; return its path, or an empty string."""
     newest = numbers[-1]
     path = f"{folder}/{segment_name(newest)}"
@@ -203,7 +205,7 @@ def _check_follows(before: tuple[Segment, SegmentHeader], header: SegmentHeader,
     previous.last_seq = header.first_seq - 1
 
 
-def _check_head(head: Head | None, ledger_id: bytes, numbers: list[int], path: str) -> None:
+def _check_head(head: DurableHead | None, ledger_id: bytes, numbers: list[int], path: str) -> None:
     if head is None:
         return
     if head.ledger_id != ledger_id:
@@ -216,7 +218,7 @@ def _check_head(head: Head | None, ledger_id: bytes, numbers: list[int], path: s
         raise Damage(missing, 0, f"segment {numbers[-1] + 1} is missing: the head is in {head.segment}")
 
 
-def _settle_end(segment: Segment, head: Head | None, notes: list[str]) -> Scanned | None:
+def _settle_end(segment: Segment, head: DurableHead | None, notes: list[str]) -> Scanned | None:
     """Steps 2 and 3 for the newest segment; return the last frame that was kept."""
     last: Scanned | None = None
     reason = "there are zeros where a frame should be"

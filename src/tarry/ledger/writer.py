@@ -24,7 +24,7 @@ from tarry.core.clock import Clock
 from tarry.core.errors import TarryError, Unavailable
 from tarry.ledger.disk import Disk, File
 from tarry.ledger.frame import SEAL_BYTES, Unit, encode_seal, frame_bytes, rows_parts
-from tarry.ledger.head import Head, encode_head
+from tarry.ledger.head import DurableHead, encode_head
 from tarry.ledger.reader import Reader
 from tarry.ledger.segment import Segment, SegmentHeader, begin_segment, usable_bytes
 from tarry.ledger.segment_space import SegmentSpace
@@ -249,7 +249,7 @@ class Writer:
     def publish(self) -> None:
         """Write the head. Only what has been synced is in it (R1)."""
         active = self.active
-        head = Head(self._ledger_id, self.durable_seq, active.number, active.end)
+        head = DurableHead(self._ledger_id, self.durable_seq, active.number, active.end)
         self._head.write(encode_head(head), 0)
 
     def seal(self) -> None:

@@ -48,7 +48,7 @@ _KEYS: Final[Mapping[str, tuple[str, ...]]] = {
 
 
 class ExportSettings(Struct, frozen=True):
-    """What to write."""
+    """The rows and columns of an export."""
 
     view: Literal["scheduled", "history"] = "scheduled"
     bodies: bool = False

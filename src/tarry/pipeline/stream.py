@@ -43,7 +43,7 @@ ATTEMPTS: Final = 5
 """How often a batch is tried while others commit: the cascade beside it, or a second driver."""
 
 
-class Written(Struct, frozen=True):
+class WrittenFiles(Struct, frozen=True):
     """The files that one task wrote, and the facts that it saw."""
 
     index: list[IndexFile]
@@ -114,12 +114,12 @@ class Task(Struct, frozen=True):
                 }
             )
 
-    def _written(self, records: pa.RecordBatch) -> Written:
+    def _written(self, records: pa.RecordBatch) -> WrittenFiles:
         name = f"{records.column('seq')[0].as_py()}-{records.column('seq')[-1].as_py()}"
         state = self.state
         waiting = index_rows(records, self.now_ms, state.namespaces(), state.other_ms(self.default_ms))
         ended = history_rows(after_seq(records, self.history_cursor), bodies=self.keep_bodies)
-        return Written(
+        return WrittenFiles(
             write_partitions(waiting, self.index_uri, INDEX, name),
             write_partitions(ended, self.history_uri, HISTORY, name),
             *seen_in(records, state.began or 0),
@@ -201,7 +201,7 @@ class IndexStream:
             return
         rows.sort(key=lambda row: row.first_seq)
         check_dense(rows, cursor + 1)
-        parts = [msgspec.json.decode(row.written, type=Written) for row in rows]
+        parts = [msgspec.json.decode(row.written, type=WrittenFiles) for row in rows]
         for seq in (seq for part in parts for seq in part.aside):
             log.warning("seq %d is set aside: it is passed over", seq)
         files = [file for part in parts for file in (*part.index, *_adopted(index.uri, part.adopted))]

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from tarry.client.consuming import Entry
 from tarry.client.worker.payloads import Read, reader_of
-from tarry.client.worker.retrying import Route
+from tarry.client.worker.retrying import RetryTopics
 
 Function = Callable[..., Any]
 """A function or a coroutine function."""
@@ -39,13 +39,13 @@ class Handler:
     """A function with its topic and its rules."""
 
     function: Function
-    route: Route
+    route: RetryTopics
     concurrency: int
     retries: int
     wait_ms: Callable[[int, str], int]
     timeout_s: float | None
     start: Literal["earliest", "latest"]
-    call: "Call"
+    call: "Invocation"
 
     @property
     def name(self) -> str:
@@ -53,7 +53,7 @@ class Handler:
         return getattr(self.function, "__qualname__", repr(self.function))
 
 
-class Call:
+class Invocation:
     """Calls a function with what its signature asks for."""
 
     def __init__(self, function: Function) -> None:

@@ -71,7 +71,7 @@ def waits_of(backoff: BackoffLike) -> Callable[[int, str], int]:
 
 
 @dataclass(frozen=True)
-class Route:
+class RetryTopics:
     """The topics around one subscription of a worker."""
 
     topic: str

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from typing import Literal, TypeVar
 
 from tarry.client.asynchronous import AsyncClient
-from tarry.client.worker.handler import Call, Function, Handler, Middleware
-from tarry.client.worker.retrying import Backoff, BackoffLike, Duration, Route, duration_ms, waits_of
+from tarry.client.worker.handler import Function, Handler, Invocation, Middleware
+from tarry.client.worker.retrying import Backoff, BackoffLike, Duration, RetryTopics, duration_ms, waits_of
 from tarry.client.worker.running import Running
 from tarry.core.errors import Invalid
 
@@ -91,9 +91,9 @@ class Worker:
         timeout_s = None if timeout is None else duration_ms(timeout, "timeout") / 1000
 
         def register(function: F) -> F:
-            route = Route(full, name, dead_letters)
+            route = RetryTopics(full, name, dead_letters)
             self._handlers.append(
-                Handler(function, route, concurrency, retries, waits_of(backoff), timeout_s, start, Call(function))
+                Handler(function, route, concurrency, retries, waits_of(backoff), timeout_s, start, Invocation(function))
             )  # fmt: skip
             return function
 

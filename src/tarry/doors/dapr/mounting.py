@@ -13,7 +13,7 @@ from tarry.doors.dapr.components import ComponentDefinition
 from tarry.doors.dapr.errors import Refusal
 from tarry.doors.dapr.resources import BadResource
 from tarry.outlets.dapr.brokers.tarry import OwnTopicsComponent
-from tarry.outlets.dapr.component import Component, Surroundings, make
+from tarry.outlets.dapr.component import Component, ComponentSurroundings, make
 from tarry.outlets.dapr.delivery import SCHEME
 from tarry.outlets.dapr.errors import ComponentError, Misconfigured
 from tarry.outlets.dapr.properties import Properties
@@ -110,7 +110,10 @@ Mounts = dict[str, Mounted]
 
 
 def mount(
-    definitions: Iterable[ComponentDefinition], app_id: str, namespace: str, surroundings: Surroundings
+    definitions: Iterable[ComponentDefinition],
+    app_id: str,
+    namespace: str,
+    surroundings: ComponentSurroundings,
 ) -> Mounts:
     """The components that are open to an application; raises `BadResource` for one that cannot be made.
 
@@ -120,7 +123,9 @@ def mount(
     for definition in definitions:
         if not definition.open_to(app_id):
             continue
-        own = Surroundings(name=definition.name, clock=surroundings.clock, topics=surroundings.topics)
+        own = ComponentSurroundings(
+            name=definition.name, clock=surroundings.clock, topics=surroundings.topics
+        )
         try:
             component = make(definition.kind, definition.properties_for(app_id, namespace), own)
         except ComponentError as error:

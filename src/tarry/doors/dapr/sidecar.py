@@ -28,7 +28,7 @@ from tarry.doors.dapr.streaming import Streams
 from tarry.doors.dapr.subscribing import Subscribing
 from tarry.doors.dapr.subscriptions import declarative
 from tarry.engine.engine import Engine
-from tarry.outlets.dapr.component import Surroundings
+from tarry.outlets.dapr.component import ComponentSurroundings
 
 
 class Resources:
@@ -50,7 +50,7 @@ class Sidecar:
         self.app = app
         self._engine = engine
         self._resources = resources
-        surroundings = Surroundings(name="", clock=engine.clock, topics=EngineTopics(engine))
+        surroundings = ComponentSurroundings(name="", clock=engine.clock, topics=EngineTopics(engine))
         self.mounts: Mounts = mount(resources.definitions, app.app_id, app.namespace, surroundings)
         self._subscribing = Subscribing(app, self.mounts, engine.clock, resources.subscriptions)
         self.metadata = Metadata(app, self.mounts, engine, self._subscribing, preview=resources.preview)

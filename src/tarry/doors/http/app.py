@@ -15,7 +15,7 @@ from tarry.core.faults import told
 from tarry.core.figure import Figure
 from tarry.core.rights import Right
 from tarry.doors.http.gate import Gate
-from tarry.doors.http.messages.batches import Batches
+from tarry.doors.http.messages.batches import BatchEndpoints
 from tarry.doors.http.messages.bulk import BulkEndpoints
 from tarry.doors.http.messages.messages import Messages
 from tarry.doors.http.messages.pauses import PauseEndpoints
@@ -88,7 +88,7 @@ class HttpApp:
         self._pages = {path.encode(): Endpoint(page) for path, page in pages.items()}
         self._gate = Gate(access, settings.allowed_hosts)
         self._sessions = sessions = Sessions(engine.topics, settings, access)
-        batches = Batches(engine, settings, access)
+        batches = BatchEndpoints(engine, settings, access)
         sent = Sent(engine.clock)
         engine.tell_of_sent(sent.observe)
         documents = {is_open: build_document(__version__, is_open=is_open) for is_open in (True, False)}

@@ -29,7 +29,7 @@ from tarry.core.rights import (
 )
 from tarry.doors.http import shapes
 from tarry.doors.http.messages import pauses, repeats
-from tarry.doors.http.messages.batches import MAX_BATCH_KEY_BYTES, Batches
+from tarry.doors.http.messages.batches import MAX_BATCH_KEY_BYTES, BatchEndpoints
 from tarry.doors.http.messages.bulk import BulkEndpoints
 from tarry.doors.http.messages.messages import Messages
 from tarry.doors.http.messages.pauses import PauseEndpoints
@@ -73,7 +73,7 @@ class Endpoints(NamedTuple):
     """The objects that serve the operations, by their subjects."""
 
     messages: Messages
-    batches: Batches
+    batches: BatchEndpoints
     bulk: BulkEndpoints
     repeats: RepeatEndpoints
     pauses: PauseEndpoints

@@ -19,7 +19,7 @@ from tarry.doors.matrix.futures import Futures
 from tarry.doors.matrix.futures_batch import FutureBatches
 from tarry.doors.matrix.lists import Lists
 from tarry.doors.matrix.management import Management
-from tarry.doors.matrix.operations import OPERATIONS, Endpoints, Operation
+from tarry.doors.matrix.operations import OPERATIONS, MatrixEndpoints, MatrixOperation
 from tarry.doors.matrix.parts import Parts
 from tarry.doors.matrix.proxy import Proxy, is_passed_on
 from tarry.doors.matrix.scheduling import Scheduling, asks_to_delay
@@ -51,7 +51,9 @@ class Served:
         "when",
     )
 
-    def __init__(self, operation: Operation, path: str, endpoints: Endpoints, accounts: Accounts) -> None:
+    def __init__(
+        self, operation: MatrixOperation, path: str, endpoints: MatrixEndpoints, accounts: Accounts
+    ) -> None:
         self.method = operation.method
         self.path = path
         self.head = True
@@ -84,7 +86,7 @@ class MatrixApp:
         self._departures = Departures(parts)
         self._transactions = Transactions(parts, self._departures)
         futures = Futures(parts)
-        endpoints = Endpoints(
+        endpoints = MatrixEndpoints(
             scheduling=Scheduling(parts, futures),
             management=Management(parts),
             lists=Lists(parts),

@@ -28,7 +28,7 @@ _EVENTS: Final = _CLIENT + "/delayed_events"
 _APP: Final = "/_matrix/app/v1"
 
 
-class Endpoints(NamedTuple):
+class MatrixEndpoints(NamedTuple):
     """The objects that serve the operations, by their subjects."""
 
     scheduling: Scheduling
@@ -40,7 +40,7 @@ class Endpoints(NamedTuple):
     transactions: Transactions
 
 
-class Operation(NamedTuple):
+class MatrixOperation(NamedTuple):
     """One method of one path."""
 
     method: str
@@ -48,7 +48,7 @@ class Operation(NamedTuple):
     """`…` stands for a version of the API."""
     right: Right
     """The credential that it requires."""
-    endpoint: Callable[[Endpoints], Serve]
+    endpoint: Callable[[MatrixEndpoints], Serve]
     """The function that serves it."""
     versions: tuple[str, ...] = ()
     when: Callable[[bytes], bool] | None = None
@@ -66,13 +66,13 @@ class Operation(NamedTuple):
         return [self.path.replace("…", version) for version in self.versions] or [self.path]
 
 
-def _reused(method: str, path: str, endpoint: Callable[[Endpoints], Serve]) -> Operation:
+def _reused(method: str, path: str, endpoint: Callable[[MatrixEndpoints], Serve]) -> MatrixOperation:
     """An operation of homeservers that is the door's if its query says so."""
-    return Operation(method, _ROOM + path, USER, endpoint, _EVER, asks_to_delay)
+    return MatrixOperation(method, _ROOM + path, USER, endpoint, _EVER, asks_to_delay)
 
 
-OPERATIONS: Final[tuple[Operation, ...]] = (
-    Operation(
+OPERATIONS: Final[tuple[MatrixOperation, ...]] = (
+    MatrixOperation(
         "PUT", _ROOM + "/delayed_event/{type}/{txn}", USER, lambda at: at.scheduling.schedule, ("v3", "v1", _MSC4140)
     ),
     _reused("PUT", "/send/{type}/{txn}", lambda at: at.scheduling.send),
@@ -81,28 +81,28 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
     _reused("PUT", "/state/{type}/{key}", lambda at: at.scheduling.state),
     _reused("PUT", "/redact/{event}/{txn}", lambda at: at.scheduling.redact),
     _reused("POST", "/redact/{event}", lambda at: at.scheduling.redact),
-    Operation("PUT", _ROOM + "/send/future/{txn}", USER, lambda at: at.batches.schedule, _DRAFT),
-    Operation("PUT", _ROOM + "/send_future/{type}/{txn}", USER, lambda at: at.futures.send, _DRAFT),
-    Operation("PUT", _ROOM + "/state_future/{type}", USER, lambda at: at.futures.state, _DRAFT),
-    Operation("PUT", _ROOM + "/state_future/{type}/{key}", USER, lambda at: at.futures.state, _DRAFT),
-    Operation("GET", _CLIENT + "/future", USER, lambda at: at.futures.running, _DRAFT),
-    Operation("POST", _CLIENT + "/future/{token}", SECRET, lambda at: at.futures.act, _DRAFT),
-    Operation("GET", _EVENTS, USER, lambda at: at.lists.both, ("v1", _MSC4140)),
-    Operation("GET", _EVENTS + "/{delay}", USER, lambda at: at.lists.single, ("v1", _MSC4140)),
-    Operation("POST", _EVENTS + "/{delay}", ID, lambda at: at.management.by_body, ("v1", _MSC4140)),
-    Operation("POST", _EVENTS + "/{delay}/{action}", ID, lambda at: at.management.by_path, ("v1", _MSC4140)),
-    Operation(
+    MatrixOperation("PUT", _ROOM + "/send/future/{txn}", USER, lambda at: at.batches.schedule, _DRAFT),
+    MatrixOperation("PUT", _ROOM + "/send_future/{type}/{txn}", USER, lambda at: at.futures.send, _DRAFT),
+    MatrixOperation("PUT", _ROOM + "/state_future/{type}", USER, lambda at: at.futures.state, _DRAFT),
+    MatrixOperation("PUT", _ROOM + "/state_future/{type}/{key}", USER, lambda at: at.futures.state, _DRAFT),
+    MatrixOperation("GET", _CLIENT + "/future", USER, lambda at: at.futures.running, _DRAFT),
+    MatrixOperation("POST", _CLIENT + "/future/{token}", SECRET, lambda at: at.futures.act, _DRAFT),
+    MatrixOperation("GET", _EVENTS, USER, lambda at: at.lists.both, ("v1", _MSC4140)),
+    MatrixOperation("GET", _EVENTS + "/{delay}", USER, lambda at: at.lists.single, ("v1", _MSC4140)),
+    MatrixOperation("POST", _EVENTS + "/{delay}", ID, lambda at: at.management.by_body, ("v1", _MSC4140)),
+    MatrixOperation("POST", _EVENTS + "/{delay}/{action}", ID, lambda at: at.management.by_path, ("v1", _MSC4140)),
+    MatrixOperation(
         "GET", "/_matrix/client/unstable/org.matrix.msc4486/delayed_events", USER, lambda at: at.lists.filtered
     ),
-    Operation("GET", "/_matrix/client/versions", OPEN, lambda at: at.features.versions),
-    Operation("GET", _CLIENT + "/capabilities", OPEN, lambda at: at.features.capabilities, ("v3", "r0", "unstable")),
-    Operation(
+    MatrixOperation("GET", "/_matrix/client/versions", OPEN, lambda at: at.features.versions),
+    MatrixOperation("GET", _CLIENT + "/capabilities", OPEN, lambda at: at.features.capabilities, ("v3", "r0", "unstable")),
+    MatrixOperation(
         "PUT", _APP + "/transactions/{txn}", HOMESERVER, lambda at: at.transactions.take,
         max_body_bytes=MAX_TRANSACTION_BYTES,
     ),
-    Operation("POST", _APP + "/ping", HOMESERVER, lambda at: at.transactions.ping),
-    Operation("GET", _APP + "/users/{user}", HOMESERVER, lambda at: at.transactions.nobody),
-    Operation("GET", _APP + "/rooms/{room}", HOMESERVER, lambda at: at.transactions.nobody),
+    MatrixOperation("POST", _APP + "/ping", HOMESERVER, lambda at: at.transactions.ping),
+    MatrixOperation("GET", _APP + "/users/{user}", HOMESERVER, lambda at: at.transactions.nobody),
+    MatrixOperation("GET", _APP + "/rooms/{room}", HOMESERVER, lambda at: at.transactions.nobody),
 )  # fmt: skip
 
 MATRIX: Final[Mapping[str, Right]] = {

@@ -49,7 +49,7 @@ RECENT_BYTES: Final = 16 * 1024 * 1024
 """Bytes of the bodies that were written last. Ten thousand heartbeats are four million."""
 
 
-class Absent(Exception):
+class BodyNotAtHand(Exception):
     """A body is in the index alone: fetch it, and look again."""
 
 
@@ -115,13 +115,13 @@ class Bodies:
     # At once
 
     def one(self, seq: int) -> bytes:
-        """The body of one record, checked (R3); raises `Absent`, `Damage` or `NotFound`."""
+        """The body of one record, checked (R3); raises `BodyNotAtHand`, `Damage` or `NotFound`."""
         body: Body = self._enqueued.body(seq) or self._recent.get(seq)
         if body is None:
             if self._in_ledger(seq):
                 return self._ledger.read(seq).body
             if seq not in self._held:
-                raise Absent
+                raise BodyNotAtHand
             body = self._held[seq]
         if isinstance(body, Damage):
             raise body

@@ -30,7 +30,7 @@ _ENTRY_BYTES: Final = 64
 """Bytes that an entry adds to the version that it fires, its topic's name apart."""
 
 
-class Part(NamedTuple):
+class LotPart(NamedTuple):
     """Messages that were read together, with the keys of their versions."""
 
     reads: DecodedBatch
@@ -44,12 +44,12 @@ class Lot:
     __slots__ = ("parts",)
 
     def __init__(self) -> None:
-        self.parts: list[Part] = []
+        self.parts: list[LotPart] = []
 
     def add(self, put: ReadPut, body: bytes, alike: DispatchClass, key: Key) -> None:
         """Take one more."""
         if not self.parts:
-            self.parts.append(Part(DecodedBatch(), array("q"), array("q")))
+            self.parts.append(LotPart(DecodedBatch(), array("q"), array("q")))
         part = self.parts[-1]
         part.reads.add(put, body, alike)
         part.fires.append(key.fire_at_ms)
@@ -57,7 +57,7 @@ class Lot:
 
     def extend(self, reads: DecodedBatch, fires: NDArray[np.int64], seqs: NDArray[np.int64]) -> None:
         """Take versions that were read together, all of them for this topic."""
-        self.parts.append(Part(reads, array("q", fires.tobytes()), array("q", seqs.tobytes())))
+        self.parts.append(LotPart(reads, array("q", fires.tobytes()), array("q", seqs.tobytes())))
 
     def __len__(self) -> int:
         return sum([len(part.seqs) for part in self.parts])

@@ -37,8 +37,7 @@ from tarry.engine.due.postponed import Postponed
 from tarry.engine.flights.end_writer import ROOM_RETRY_MS, EndWriter
 from tarry.engine.flights.flight import Flight
 from tarry.engine.flights.flights import Flights, Launch
-from tarry.engine.flights.holding import Due as DueMessage
-from tarry.engine.flights.holding import Holding
+from tarry.engine.flights.holding import DueMessage, Holding
 from tarry.engine.flights.stranded import Stranded
 from tarry.engine.isolation import Isolation
 from tarry.engine.journal.journal import Journal

@@ -31,7 +31,7 @@ from tarry.engine.flights.boarding import Boarding
 from tarry.engine.flights.deferral import Deferral, parts_of
 from tarry.engine.flights.end_writer import ROOM_RETRY_MS, EndWriter, Otherwise
 from tarry.engine.flights.flight import Departure, Flight
-from tarry.engine.flights.holding import Due, Holding
+from tarry.engine.flights.holding import DueMessage, Holding
 from tarry.engine.flights.stranded import Stranded
 from tarry.engine.isolation import Isolation
 from tarry.engine.journal.journal import Journal
@@ -190,7 +190,7 @@ class Flights:
             return False
         head = flight.head
         if self._state.pauses.at(head.namespace, head.destination, head.owner):
-            self.hold([Due(flight.key, flight)])
+            self.hold([DueMessage(flight.key, flight)])
             return False
         if has_expired(flight.key, flight.head, now_ms):
             self._expire(flight.key, flight.head, now_ms)
@@ -466,7 +466,7 @@ class Flights:
 
         self._end_writer.write(make, [flight.key for flight in flights], done, otherwise or failed)
 
-    def hold(self, due: Sequence[Due]) -> None:
+    def hold(self, due: Sequence[DueMessage]) -> None:
         """Set due messages aside whose place is paused: those among them that are flights end here."""
 
         def held() -> None:

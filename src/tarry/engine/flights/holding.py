@@ -31,7 +31,7 @@ HELD_TOGETHER: Final = 100
 """Messages that are held by one unit of the ledger."""
 
 
-class Due(NamedTuple):
+class DueMessage(NamedTuple):
     """A due message that is to be held, and its flight if it was tried before."""
 
     key: Key
@@ -62,17 +62,17 @@ class Holding:
 
     # Holding
 
-    def hold(self, due: Sequence[Due], held: Callable[[], None]) -> None:
+    def hold(self, due: Sequence[DueMessage], held: Callable[[], None]) -> None:
         """Set messages aside, and tell when they are. A command that ends one before there is space holds."""
         for start in range(0, len(due), HELD_TOGETHER):
             some = due[start : start + HELD_TOGETHER]
             done = held if start + HELD_TOGETHER >= len(due) else None
             self._end_writer.write(partial(self._held_versions, some), [one.key for one in some], done)
 
-    def _held_versions(self, due: Sequence[Due]) -> list[Record]:
+    def _held_versions(self, due: Sequence[DueMessage]) -> list[Record]:
         return [self._held(one) for one in due if one.key.seq not in self._state.dead]
 
-    def _held(self, due: Due) -> Record:
+    def _held(self, due: DueMessage) -> Record:
         key, flight = due
         try:
             waiting = decode(self._bodies.one(key.seq))

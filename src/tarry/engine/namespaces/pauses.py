@@ -5,7 +5,7 @@ from typing import Final
 
 import msgspec
 
-from tarry.core.pause import Pause, Place, PlaceKind, places_of
+from tarry.core.pause import PausablePlace, Pause, PlaceKind, places_of
 from tarry.ledger.record import Catalogued
 from tarry.registry.registry import Registry
 
@@ -21,8 +21,8 @@ class Pauses:
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
-        self.by_place: dict[Place, Pause] = {}
-        self._holding: set[Place] = set()
+        self.by_place: dict[PausablePlace, Pause] = {}
+        self._holding: set[PausablePlace] = set()
 
     def __bool__(self) -> bool:
         """Whether anything is paused: asked for every batch of due messages."""
@@ -43,7 +43,7 @@ class Pauses:
                 self._take(name, value)
 
     def _take(self, name: str, value: bytes | None) -> None:
-        place = Place.parse(name)
+        place = PausablePlace.parse(name)
         self._holding.discard(place)
         if value is None:
             self.by_place.pop(place, None)
@@ -61,11 +61,11 @@ class Pauses:
         )
 
     @property
-    def resumed(self) -> list[Place]:
+    def resumed(self) -> list[PausablePlace]:
         """Places whose messages are on their way back."""
         return [place for place, pause in self.by_place.items() if pause.resumed]
 
 
-def paused(place: Place, pause: Pause | None) -> Catalogued:
+def paused(place: PausablePlace, pause: Pause | None) -> Catalogued:
     """The record of a pause, or of its end."""
     return Catalogued(PAUSE, place.full, None if pause is None else msgspec.json.encode(pause))

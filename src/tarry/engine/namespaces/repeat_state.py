@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Struct
 
 from tarry.core.holder import Holder
-from tarry.core.repeat import Progress, Repeat
+from tarry.core.repeat import Repeat, RepeatProgress
 from tarry.ledger.record import Catalogued, Record
 from tarry.registry.registry import Registry
 
@@ -24,7 +24,7 @@ SORTS: Final = (ASKED, PROGRESS)
 
 _encode = msgspec.json.encode
 _asked = msgspec.json.Decoder(Repeat)
-_progress = msgspec.json.Decoder(Progress)
+_progress = msgspec.json.Decoder(RepeatProgress)
 
 
 class RepeatName(NamedTuple):
@@ -51,7 +51,7 @@ class HeldRepeat(Struct):
 
     name: RepeatName
     repeat: Repeat
-    progress: Progress
+    progress: RepeatProgress
 
     @property
     def holder(self) -> Holder:
@@ -97,7 +97,7 @@ class RepeatState:
                 del self._sorted[bisect_left(self._sorted, name)]
             if value is not None:
                 insort(self._sorted, name)
-                self.by_name[name] = HeldRepeat(name, _asked.decode(value), Progress(next_at_ms=None))
+                self.by_name[name] = HeldRepeat(name, _asked.decode(value), RepeatProgress(next_at_ms=None))
                 self._count(self.by_name[name], 1)
         elif held is not None and value is not None:
             held.progress = _progress.decode(value)
@@ -131,6 +131,6 @@ def asked(name: RepeatName, repeat: Repeat) -> Catalogued:
     return Catalogued(ASKED, name.full, _encode(repeat))
 
 
-def come_to(name: RepeatName, progress: Progress) -> Catalogued:
+def come_to(name: RepeatName, progress: RepeatProgress) -> Catalogued:
     """The record of how far a repeat has come."""
     return Catalogued(PROGRESS, name.full, _encode(progress))

@@ -38,7 +38,7 @@ from tarry.ledger.record import Claim, Put, Record
 T = TypeVar("T")
 
 
-class Due(Struct, frozen=True):
+class MadeDue(Struct, frozen=True):
     """A message that a command made due: the seq of the version that says so, and the message as it then is."""
 
     seq: int
@@ -157,7 +157,7 @@ class Commands:
         """Make a message due now. A cancel or a restart that is recorded before it has gone out holds over this."""
         return self.make_due(id).turned(lambda due: due.view)
 
-    def make_due(self, id: str, *, keep: bool = False, namespace: str | None = None) -> Answer[Due]:
+    def make_due(self, id: str, *, keep: bool = False, namespace: str | None = None) -> Answer[MadeDue]:
         """Make a message due now; with `keep`, one that is then refused waits for its due instant again."""
         how = "try" if keep else "send"
         return self._finding.find(id, self.charged(lambda found: self._send(id, found, how)), namespace)
@@ -261,7 +261,7 @@ class Commands:
         end = found.cancelled(now_ms, ending.reason, ending.error)
         return [end, *self._state.groups.ends_of_orphans(found.put, found.origin, now_ms)]
 
-    def _send(self, id_: str, found: Found, how: str) -> Answer[Due]:
+    def _send(self, id_: str, found: Found, how: str) -> Answer[MadeDue]:
         try:
             waiting = self.decide(id_, found, Event.SEND, lambda again: self._send(id_, again, how))
             if waiting is not None:
@@ -275,7 +275,7 @@ class Commands:
             return self.write(
                 found,
                 records,
-                lambda seq: Due(seq, view_of_put(put, id_, State.SCHEDULED, pauses=self._state.pauses)),
+                lambda seq: MadeDue(seq, view_of_put(put, id_, State.SCHEDULED, pauses=self._state.pauses)),
             )
         except TarryError as error:
             return failed(error)

@@ -16,7 +16,7 @@ from tarry.core.ids import Ids
 from tarry.core.lifecycle import Event, State
 from tarry.core.message import MessageView
 from tarry.engine.answer import Answer, failed
-from tarry.engine.bodies.bodies import Absent, Bodies, Body
+from tarry.engine.bodies.bodies import Bodies, Body, BodyNotAtHand
 from tarry.engine.dispatch.dispatcher import Dispatcher
 from tarry.engine.due.horizon import Horizon
 from tarry.engine.journal.journal import Journal
@@ -179,7 +179,7 @@ class Finding:
         """A delayed entry that was sent without a row for it, as long as its topic has its first record."""
         try:
             entry = decode(self._bodies.one(origin.seq))
-        except (Absent, NotFound):
+        except (BodyNotAtHand, NotFound):
             entry = None
         if (
             not isinstance(entry, Entry)
@@ -215,7 +215,7 @@ class Finding:
             return Elsewhere(current)
         try:
             return self._bodies.one(current.seq)
-        except Absent:
+        except BodyNotAtHand:
             return Elsewhere(current) if self._horizon.view.identity else None
         except NotFound:
             return None

@@ -13,7 +13,7 @@ from tarry.core.lifecycle import FINALISED, State
 from tarry.core.message import MessageView
 from tarry.engine.answer import Answer
 from tarry.engine.dispatch.dispatcher import Dispatcher
-from tarry.engine.queries.commands import Commands, Due
+from tarry.engine.queries.commands import Commands, MadeDue
 from tarry.engine.state.engine_state import EngineState
 from tarry.ledger.record import Key
 
@@ -35,7 +35,7 @@ class Hearing:
         """
         answer: Answer[Verdict] = Answer()
 
-        def due(of: Answer[Due]) -> None:
+        def due(of: Answer[MadeDue]) -> None:
             error = of.error()
             if error is not None:
                 answer.fail(error)

@@ -24,7 +24,7 @@ _UNMOVED, _MOVED, _ENDED = range(3)
 _place = struct.Struct(">BQQQ")
 
 
-class Place(NamedTuple):
+class PagePlace(NamedTuple):
     """Where a walk is: its part, the seq at which it began, and the key of the last message that it has passed."""
 
     part: int
@@ -46,7 +46,7 @@ class OwnedKeys(NamedTuple):
 def waiting_page(registry: Registry, next_seq: int, query: OwnedQuery) -> OwnedKeys:
     """A page of what waits, as of the last flush."""
     limit = check_limit(query.limit)
-    at = _read(query.page, (_UNMOVED, _MOVED)) or Place(_UNMOVED, next_seq - 1, (0, 0))
+    at = _read(query.page, (_UNMOVED, _MOVED)) or PagePlace(_UNMOVED, next_seq - 1, (0, 0))
     found: list[Key] = []
     while True:
         rows = _rows(registry, query.owner, at, limit + 1)
@@ -60,11 +60,11 @@ def waiting_page(registry: Registry, next_seq: int, query: OwnedQuery) -> OwnedK
         if len(rows) <= limit:
             if at.part == _MOVED:
                 return OwnedKeys(found, None)
-            at = Place(_MOVED, at.began_seq, (0, 0))
+            at = PagePlace(_MOVED, at.began_seq, (0, 0))
 
 
 def _rows(
-    registry: Registry, owner: str, at: Place, limit: int
+    registry: Registry, owner: str, at: PagePlace, limit: int
 ) -> list[tuple[tuple[int], tuple[str, int], LiveRow]]:
     live = registry.live
     if at.part == _UNMOVED:
@@ -80,7 +80,7 @@ def ended_page(
 ) -> tuple[list[MessageView], str | None]:
     """A page of what has ended, as of the last flush, and how to go on."""
     limit = check_limit(query.limit)
-    at = _read(query.page, (_ENDED,)) or Place(_ENDED, 0, _LAST)
+    at = _read(query.page, (_ENDED,)) or PagePlace(_ENDED, 0, _LAST)
     found: list[MessageView] = []
     where = (
         "owner = ? AND (finalised_at_ms, origin_seq) < (?, ?)"
@@ -103,10 +103,10 @@ def origins_of(registry: Registry, owner: str) -> list[Key]:
     return [live.origin for _, _, live in registry.live.select("owner = ?", (owner,))]
 
 
-def _read(page: str | None, parts: tuple[int, ...]) -> Place | None:
+def _read(page: str | None, parts: tuple[int, ...]) -> PagePlace | None:
     if page is None:
         return None
     part, began_seq, first, second = read_token(_place, page)
     if part not in parts:
         raise no_page()
-    return Place(part, began_seq, (first, second))
+    return PagePlace(part, began_seq, (first, second))

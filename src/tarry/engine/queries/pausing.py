@@ -12,7 +12,7 @@ from tarry.core.lifecycle import Event, State
 from tarry.core.limits import PAUSED_MS
 from tarry.core.message import MessageView
 from tarry.core.names import TOPIC_SCHEME
-from tarry.core.pause import MAX_PAUSES, Pause, Place, PlaceKind
+from tarry.core.pause import MAX_PAUSES, PausablePlace, Pause, PlaceKind
 from tarry.engine.answer import Answer, failed
 from tarry.engine.dispatch.dispatcher import Dispatcher
 from tarry.engine.journal.journal import Journal
@@ -127,7 +127,7 @@ class Pausing:
 
     # Places
 
-    def pause_place(self, place: Place) -> Answer[PlaceView]:
+    def pause_place(self, place: PausablePlace) -> Answer[PlaceView]:
         """Hold the messages of a place once they are due; one that is paused stays so."""
         try:
             before = self._state.pauses.by_place.get(place)
@@ -139,7 +139,7 @@ class Pausing:
         except TarryError as error:
             return failed(error)
 
-    def resume_place(self, place: Place) -> Answer[PlaceView]:
+    def resume_place(self, place: PausablePlace) -> Answer[PlaceView]:
         """Let the messages of a place go out again, in order, as fast as their rates allow."""
         try:
             before = self._state.pauses.by_place.get(place)
@@ -161,20 +161,20 @@ class Pausing:
         self._journal.when_durable(self._journal.next_seq - 1, answer.unless_error(lambda: views))
         return answer
 
-    def _say(self, place: Place, pause: Pause) -> Answer[PlaceView]:
+    def _say(self, place: PausablePlace, pause: Pause) -> Answer[PlaceView]:
         answer: Answer[PlaceView] = Answer()
         told = answer.unless_error(lambda: _view(place, pause))
         self._journal.append([paused(place, pause)], told, essential=True)
         return answer
 
-    def _told(self, place: Place, pause: Pause) -> Answer[PlaceView]:
+    def _told(self, place: PausablePlace, pause: Pause) -> Answer[PlaceView]:
         answer: Answer[PlaceView] = Answer()
         told = answer.unless_error(lambda: _view(place, pause))
         self._journal.when_durable(self._journal.next_seq - 1, told)
         return answer
 
 
-def _view(place: Place, pause: Pause) -> PlaceView:
+def _view(place: PausablePlace, pause: Pause) -> PlaceView:
     return PlaceView(
         kind=place.kind, namespace=place.namespace, name=place.name, since_ms=pause.since_ms, resumed=pause.resumed
     )  # fmt: skip

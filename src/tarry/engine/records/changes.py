@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from tarry.core.holder import Holder
 from tarry.core.limits import STRANDED_MS
-from tarry.engine.records.producer_numbers import Sent, sent_by
+from tarry.engine.records.producer_numbers import SentNumbers, sent_by
 from tarry.engine.records.versions import is_commanded
 from tarry.ledger.frame import Unit, unit_of
 from tarry.ledger.read_record import PutHead, decode_heads
@@ -48,7 +48,7 @@ class NewEntries(Struct, frozen=True, gc=False):
     """Bytes of their payloads, or of the versions that they fired."""
     waiting: Numbers = ()
     """The ids of those that wait for their due instant."""
-    sent: Sequence[tuple[str, Sent]] = ()
+    sent: Sequence[tuple[str, SentNumbers]] = ()
     """Sequence numbers of producers that came with them."""
 
     def seqs(self, first_seq: int) -> NDArray[np.int64]:
@@ -187,7 +187,7 @@ def _new_entries(topic: str, rows: list[tuple[int, Entry]]) -> NewEntries:
     )
 
 
-def sent_with(entry: Entry) -> Sequence[tuple[str, Sent]]:
+def sent_with(entry: Entry) -> Sequence[tuple[str, SentNumbers]]:
     """The producer of an entry, if it has one that numbers what it sends, and the numbers that came with the entry."""
     if entry.producer is None or entry.producer_sequence < 0:
         return ()

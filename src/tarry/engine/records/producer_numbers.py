@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 
-class Sent(NamedTuple):
+class SentNumbers(NamedTuple):
     """The numbers that one message or batch states: its first, its last, and how many messages it is."""
 
     first: int
@@ -16,6 +16,6 @@ class Sent(NamedTuple):
         return self.last - self.first + 1 == self.messages
 
 
-def sent_by(first: int, last: int, messages: int) -> Sent:
+def sent_by(first: int, last: int, messages: int) -> SentNumbers:
     """The numbers of an entry; one that does not state its first has one number."""
-    return Sent(last, last, messages) if first < 0 else Sent(first, last, messages)
+    return SentNumbers(last, last, messages) if first < 0 else SentNumbers(first, last, messages)

@@ -20,7 +20,7 @@ from tarry.core.limits import DAY_MS, MINUTE_MS, SECOND_MS
 from tarry.core.message import Message
 from tarry.core.names import TOPIC_SCHEME, parse_topic
 from tarry.core.policy import Effective
-from tarry.core.repeat import Occurrences, Progress
+from tarry.core.repeat import Occurrences, RepeatProgress
 from tarry.engine.admission.first_versions import FirstVersions
 from tarry.engine.bodies.bodies import Bodies
 from tarry.engine.isolation import Isolation
@@ -168,7 +168,7 @@ class Repeating:
         topic = parse_topic(destination).full if destination.startswith(TOPIC_SCHEME) else None
         return self._state.policies.effective(topic, held.name.namespace)
 
-    def _missed_before(self, progress: Progress, now_ms: int) -> int:
+    def _missed_before(self, progress: RepeatProgress, now_ms: int) -> int:
         """Occurrences planned for an earlier instant are missed: the server did not run, or the repeat was paused."""
         return max(progress.since_ms, self._state.recovered_at_ms, now_ms - MISSED_MS)
 
@@ -269,7 +269,7 @@ class Repeating:
 
     # Taking back
 
-    def taken_back(self, held: HeldRepeat, now_ms: int) -> tuple[list[Record], Progress]:
+    def taken_back(self, held: HeldRepeat, now_ms: int) -> tuple[list[Record], RepeatProgress]:
         """The ends of occurrences that were accepted ahead and are not due, and the progress without them.
 
         One that was commanded by itself in the meantime is a message of its own, and stays.

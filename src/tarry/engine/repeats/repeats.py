@@ -13,8 +13,8 @@ from tarry.core.repeat import (
     MAX_REPEATS_BYTES,
     SHOWN,
     Occurrences,
-    Progress,
     Repeat,
+    RepeatProgress,
     check_repeat_name,
 )
 from tarry.engine.answer import Answer, failed
@@ -81,7 +81,7 @@ class Repeats:
             first_ms = Occurrences(repeat, key.full, offset_of).first_at_ms(now_ms)
             if first_ms is None:
                 raise Invalid("end_at_ms", "there is no occurrence: the first one would be after the end")
-            new = HeldRepeat(key, repeat, Progress(next_at_ms=first_ms, since_ms=now_ms))
+            new = HeldRepeat(key, repeat, RepeatProgress(next_at_ms=first_ms, since_ms=now_ms))
             # An occurrence is refused now for whatever it would be refused for later.
             self._repeating.version(new, first_ms, max(first_ms, now_ms), now_ms)
             self._check_room(new, before)

@@ -7,7 +7,7 @@ from msgspec import Struct
 from tarry.core import admission, limits
 from tarry.core.errors import Invalid, TooLarge
 from tarry.core.ids import Ids
-from tarry.engine.records.producer_numbers import Sent, sent_by
+from tarry.engine.records.producer_numbers import SentNumbers, sent_by
 from tarry.engine.topics.received import Received
 from tarry.ledger.read_record import ReadEntry
 from tarry.ledger.record import NO_PUT, Entry
@@ -38,7 +38,7 @@ class NewEntry(Struct, frozen=True, kw_only=True):
     """The traces that it belongs to, as in `traceparent`, where that is not in its headers."""
 
     @property
-    def sent(self) -> Sent:
+    def sent(self) -> SentNumbers:
         """The numbers by which its producer knows it."""
         return sent_by(self.producer_first, self.producer_sequence, self.messages)
 

@@ -24,7 +24,7 @@ LET_GO_AT_ONCE: Final = 1_000
 """Topics that are looked at in one turn."""
 
 
-class Mark:
+class GraceStep:
     """The entries of a topic that became unneeded within one step."""
 
     __slots__ = ("below", "ends_ms", "entries", "topic")
@@ -42,8 +42,8 @@ class Grace:
     """Which entries of which topics go when."""
 
     def __init__(self) -> None:
-        self._marks: deque[Mark] = deque()
-        self._newest: dict[Topic, Mark] = {}
+        self._marks: deque[GraceStep] = deque()
+        self._newest: dict[Topic, GraceStep] = {}
         self._entries = 0
         """Number of entries in all marks."""
 
@@ -61,15 +61,15 @@ class Grace:
         newest = self._newest.get(topic)
         more = below - max(topic.first, 0 if newest is None else newest.below)
         if newest is None or (more > 0 and now_ms >= newest.ends_ms):
-            newest = self._newest[topic] = Mark(topic, below, now_ms + STEP_MS)
+            newest = self._newest[topic] = GraceStep(topic, below, now_ms + STEP_MS)
             self._marks.append(newest)
         newest.below = max(newest.below, below)
         newest.entries += max(0, more)
         self._entries += max(0, more)
 
-    def over(self, now_ms: int) -> list[Mark]:
+    def over(self, now_ms: int) -> list[GraceStep]:
         """The entries whose time is over, of a bounded number of topics."""
-        gone: list[Mark] = []
+        gone: list[GraceStep] = []
         while self._marks and len(gone) < LET_GO_AT_ONCE:
             mark = self._marks[0]
             # A clock that was set back must not keep them for ever.

@@ -11,7 +11,7 @@ import numpy as np
 from tarry.core.names import namespace_of
 from tarry.core.timers.lanes import lane_of
 from tarry.engine.records.changes import NewEntries, Written
-from tarry.engine.records.producer_numbers import Sent
+from tarry.engine.records.producer_numbers import SentNumbers
 from tarry.engine.topics.entries import NewEntry, entry_record, published_entry
 from tarry.engine.topics.recent_entries import RecentEntries
 from tarry.engine.topics.sequences import Sequences
@@ -32,7 +32,7 @@ class Publication:
         self._bodies: list[bytes] = []
         self._fires: list[int] = []
         self._lanes: list[int] = []
-        self._numbers: list[tuple[str, Sent]] = []
+        self._numbers: list[tuple[str, SentNumbers]] = []
         """Sequence numbers that came with the entries, each with its producer."""
         self._sent: dict[str, Sequences] = {}
         """By producer: these numbers, to know one that comes again."""

@@ -11,7 +11,7 @@ be stored is stored, so that forgetting may store a message twice and never lose
 from bisect import bisect_right
 from typing import Final
 
-from tarry.engine.records.producer_numbers import Sent
+from tarry.engine.records.producer_numbers import SentNumbers
 from tarry.registry.registry import SequencesRow
 
 MAX_RANGES: Final = 1_024
@@ -31,16 +31,16 @@ class Sequences:
         """The highest number that is stored; -1 if there is none."""
         self._starts = list(numbers)
         self._stops = [number + 1 for number in numbers]
-        self._batches: dict[Sent, None] = {}
+        self._batches: dict[SentNumbers, None] = {}
 
-    def __contains__(self, sent: Sent) -> bool:
+    def __contains__(self, sent: SentNumbers) -> bool:
         """Whether a message or batch is proved to be stored."""
         if not sent.is_dense:
             return sent in self._batches
         at = bisect_right(self._starts, sent.first) - 1
         return at >= 0 and sent.last < self._stops[at]
 
-    def add(self, sent: Sent) -> None:
+    def add(self, sent: SentNumbers) -> None:
         """Know a message or batch as stored."""
         self.last = max(self.last, sent.last)
         if sent.is_dense:
@@ -72,6 +72,6 @@ class Sequences:
         """The numbers that a row of the registry has."""
         known = cls()
         known._starts, known._stops = row.ranges[::2], row.ranges[1::2]
-        known._batches = {Sent(*batch): None for batch in row.batches}
+        known._batches = {SentNumbers(*batch): None for batch in row.batches}
         known.last = row.last
         return known

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from tarry.core.limits import MAX_PRODUCERS
 from tarry.core.policy import BacklogAction
-from tarry.engine.records.producer_numbers import Sent
+from tarry.engine.records.producer_numbers import SentNumbers
 from tarry.engine.topics.entry_log import EntryLog
 from tarry.engine.topics.sequences import Sequences
 from tarry.engine.topics.subscription import Subscription
@@ -72,12 +72,12 @@ class Topic(EntryLog):
                 seqs = seqs[~done]
             yield seqs
 
-    def holds(self, producer: str, sent: Sent) -> bool:
+    def holds(self, producer: str, sent: SentNumbers) -> bool:
         """Whether a message of a producer is proved to be stored."""
         known = self.producers.get(producer)
         return known is not None and sent in known
 
-    def heard_from(self, producer: str, sent: Sent) -> None:
+    def heard_from(self, producer: str, sent: SentNumbers) -> None:
         """Remember a stored message of a producer, for so many producers: the last one heard of is last in the order."""
         known = self.producers.pop(producer, None) or Sequences()
         known.add(sent)

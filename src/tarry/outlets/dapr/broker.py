@@ -43,7 +43,7 @@ Send = Callable[[], Awaitable[object]]
 """Sends one message; the broker has it when this returns."""
 
 
-class Broker:
+class BrokerComponent:
     """A component that gives messages to one broker. Implements `Component`."""
 
     features: frozenset[Feature] = frozenset()

@@ -152,7 +152,7 @@ async def publish_each(
     return failed
 
 
-class Surroundings(Struct, frozen=True, kw_only=True):
+class ComponentSurroundings(Struct, frozen=True, kw_only=True):
     """The surroundings of a component, beside its metadata."""
 
     name: str
@@ -189,7 +189,7 @@ def kinds() -> list[str]:
     return sorted(KIND_PREFIX + one.name.replace("_", "-") for one in pkgutil.iter_modules(package.__path__))
 
 
-def make(kind: str, properties: Mapping[str, str], surroundings: Surroundings) -> Component:
+def make(kind: str, properties: Mapping[str, str], surroundings: ComponentSurroundings) -> Component:
     """A component of a kind (`pubsub.redis`); raises `UnknownKind`, `Misconfigured` or `LibraryMissing`."""
     if kind not in kinds():
         raise UnknownKind(f"{kind} is not one of the kinds that are supported: {', '.join(kinds())}")

@@ -22,7 +22,7 @@ LEAST_MS: Final = 1_000
 """Nothing repeats faster than this."""
 
 
-class Repeat(Struct, frozen=True):
+class DaprRepeat(Struct, frozen=True):
     """A schedule that repeats."""
 
     text: str
@@ -40,21 +40,23 @@ class Repeat(Struct, frozen=True):
         return self.text if self.left is None else f"R{self.left - 1}/{self.text}"
 
 
-def repeat_of(text: str) -> Repeat:
+def repeat_of(text: str) -> DaprRepeat:
     """Read a schedule; raises `Invalid`."""
     if not text or len(text) > 200:
         raise Invalid(FIELD, "is empty or too long for a schedule")
     if found := _ISO.fullmatch(text):
-        return Repeat(found[2], int(found[1]) if found[1] else None, _every(found[2]))
+        return DaprRepeat(found[2], int(found[1]) if found[1] else None, _every(found[2]))
     if text[0] == "P":
-        return Repeat(text, None, _every(text))
+        return DaprRepeat(text, None, _every(text))
     if text.startswith("@every "):
-        return Repeat(text, None, Steady(_checked(text, lambda: delay_ms_of(text.removeprefix("@every ")))))
+        return DaprRepeat(
+            text, None, Steady(_checked(text, lambda: delay_ms_of(text.removeprefix("@every "))))
+        )
     if text[0] != "@" and len(text.split()) not in (5, 6):
         raise Invalid(
             FIELD, f"{text!r} is no schedule such as R5/PT30M, @every 90s, @daily or 0 30 8 * * mon-fri"
         )
-    return Repeat(text, None, OnClock(Cron(text, FIELD)))
+    return DaprRepeat(text, None, OnClock(Cron(text, FIELD)))
 
 
 def _every(text: str) -> Rhythm:

@@ -18,7 +18,7 @@ from tarry.pipeline.views.filters import Wanted, wanted_by_options, wanted_of
 from tarry.pipeline.views.history import HISTORY_VIEW, History
 from tarry.pipeline.views.place import Whereabouts, find, table_state
 from tarry.pipeline.views.records import LEDGER, Records
-from tarry.pipeline.views.scheduled import SCHEDULED, ScheduledFacts
+from tarry.pipeline.views.scheduled import SCHEDULED, ScheduledViewFacts
 from tarry.pipeline.views.shape import DataView, stored_columns
 
 VIEWS: Final = {view.name: view for view in (SCHEDULED, HISTORY_VIEW, LEDGER)}
@@ -41,7 +41,7 @@ def view_of(options: Mapping[str, str]) -> DataView:
 class ViewParts(InputPartition):
     """Parts of a view that one task reads, and how."""
 
-    def __init__(self, view: ScheduledFacts | History | Records, parts: Sequence[Any]) -> None:
+    def __init__(self, view: ScheduledViewFacts | History | Records, parts: Sequence[Any]) -> None:
         super().__init__(None)
         self.view = view
         self.parts = parts
@@ -52,7 +52,7 @@ class ViewParts(InputPartition):
             yield from self.view.read(part)
 
 
-def grouped(view: ScheduledFacts | History | Records, parts: Sequence[Any]) -> list[InputPartition]:
+def grouped(view: ScheduledViewFacts | History | Records, parts: Sequence[Any]) -> list[InputPartition]:
     """Small files together: a task costs more than most of them."""
     groups: list[InputPartition] = []
     group: list[Any] = []
@@ -110,7 +110,7 @@ def partitions_of(
     """A view at this moment, divided."""
     if view is SCHEDULED:
         parts, head = scheduled.plan(place, wanted)
-        return grouped(ScheduledFacts(schema, wanted, head, time.time_ns() // 1_000_000), parts)
+        return grouped(ScheduledViewFacts(schema, wanted, head, time.time_ns() // 1_000_000), parts)
     if view is HISTORY_VIEW:
         return grouped(History(schema, wanted), history.plan(place, wanted))
     return grouped(Records(schema, wanted), records.plan(place, wanted))

@@ -97,7 +97,7 @@ class TailPart(LedgerPart, frozen=True):
     ended: EndedVersions
 
 
-class ScheduledFacts(Struct, frozen=True):
+class ScheduledViewFacts(Struct, frozen=True):
     """The facts that every part needs. They travel to the executors."""
 
     schema: StructType

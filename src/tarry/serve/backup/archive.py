@@ -33,7 +33,7 @@ class Source(Protocol):
         """Read up to so many more bytes; none at the end."""
 
 
-class Content(Struct, frozen=True):
+class FileDigest(Struct, frozen=True):
     """Size and digest of one file of a backup."""
 
     size_bytes: int
@@ -52,7 +52,7 @@ class Manifest(Struct, frozen=True, kw_only=True):
     """Everything that was durable up to this seq is in it."""
     index_cursor: int | None
     """The seq up to which its index is complete; None if it has none."""
-    files: dict[str, Content]
+    files: dict[str, FileDigest]
 
     @property
     def size_bytes(self) -> int:
@@ -68,10 +68,12 @@ class Archive:
         need_empty(folder)
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         self.folder = folder
-        self.files: dict[str, Content] = {}
+        self.files: dict[str, FileDigest] = {}
         self._after = after
 
-    def add(self, name: str, source: Source, size_bytes: int | None = None, padded_bytes: int = 0) -> Content:
+    def add(
+        self, name: str, source: Source, size_bytes: int | None = None, padded_bytes: int = 0
+    ) -> FileDigest:
         """Copy all of a file, or its first bytes with zeros after them."""
         path = self.folder / name
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -130,7 +132,7 @@ def copy(
     after: Callable[[int], None],
     size_bytes: int | None = None,
     padded_bytes: int = 0,
-) -> Content:
+) -> FileDigest:
     """Copy bytes into a new file that only its owner may read, and sync it."""
     digest, copied = hashlib.sha256(), 0
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
@@ -155,17 +157,17 @@ def copy(
             write(bytes(min(PIECE_BYTES, padded_bytes - copied)))
         out.flush()
         os.fsync(out.fileno())
-    return Content(copied, digest.hexdigest())
+    return FileDigest(copied, digest.hexdigest())
 
 
-def copy_proved(source: BinaryIO, path: Path, expected: Content, name: str) -> None:
+def copy_proved(source: BinaryIO, path: Path, expected: FileDigest, name: str) -> None:
     """Copy a file of a backup; raises `Damage` if it is not what was written."""
     found = copy(source, path, lambda _: None)
     if found != expected:
         raise Damage(name, 0, "this file of the backup differs from its digest in the manifest")
 
 
-def prove(source: BinaryIO, expected: Content, name: str) -> None:
+def prove(source: BinaryIO, expected: FileDigest, name: str) -> None:
     """Read a file of a backup and go back to its beginning; raises `Damage` if it is not what was written."""
     digest = hashlib.sha256()
     while piece := source.read(PIECE_BYTES):

@@ -28,7 +28,7 @@ from tarry.index.files import Folder, filesystem_of
 from tarry.index.schema import STAGED
 from tarry.index.table import CURSOR
 from tarry.ledger.follow import FolderFollower
-from tarry.ledger.head import HEAD_NAME, Head, encode_head
+from tarry.ledger.head import HEAD_NAME, DurableHead, encode_head
 from tarry.ledger.segment import segment_name, segment_number
 from tarry.registry.registry import REGISTRY_FILE
 from tarry.serve.backup.archive import Archive, Manifest
@@ -83,7 +83,7 @@ def back_up(
 
 def _add_ledger_and_tables(
     archive: Archive, ledger: Path, pin: Callable[[], list["PinnedTable"]], renew: Renew
-) -> tuple[Head, list["PinnedTable"]]:
+) -> tuple[DurableHead, list["PinnedTable"]]:
     """Both as of one moment; again from the beginning if files of the tables go while they are copied."""
     gone = ""
     for _ in range(TRIES):
@@ -128,7 +128,7 @@ def _add_registry(archive: Archive, snapshot: Path) -> None:
         raise Damage(str(snapshot), 0, "the snapshot of the registry does not match its checksum")
 
 
-def _add_ledger(archive: Archive, ledger: Path, head: Head) -> None:
+def _add_ledger(archive: Archive, ledger: Path, head: DurableHead) -> None:
     """The segments up to the head; of the last one only what is durable, and zeros as if nothing had followed."""
     numbers = sorted(
         number
@@ -148,7 +148,7 @@ def _add_ledger(archive: Archive, ledger: Path, head: Head) -> None:
     archive.add(f"{LEDGER}/{HEAD_NAME}", _Bytes(encode_head(head)))
 
 
-def _prove_ledger(ledger: Path, head: Head) -> None:
+def _prove_ledger(ledger: Path, head: DurableHead) -> None:
     """Read all of the copy: every frame has its checksum."""
     follower = FolderFollower(str(ledger))
     last_seq = follower.first_seq() - 1

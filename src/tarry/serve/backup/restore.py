@@ -15,7 +15,7 @@ from tarry.index.files import filesystem_of
 from tarry.ledger.disk import sync_path
 from tarry.serve.backup.archive import (
     PIECE_BYTES,
-    Content,
+    FileDigest,
     Manifest,
     copy_proved,
     need_empty,
@@ -69,7 +69,7 @@ def _is_table(name: str) -> bool:
     return name.startswith(f"{TABLES}/")
 
 
-def _restore_tables(backup: Path, files: dict[str, Content], tables: str) -> None:
+def _restore_tables(backup: Path, files: dict[str, FileDigest], tables: str) -> None:
     """Write tables where the configuration says; there must be none."""
     if not files:
         return

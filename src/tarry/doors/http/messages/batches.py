@@ -63,7 +63,7 @@ MAX_BATCH_KEY_BYTES = MAX_IDEMPOTENCY_KEY_BYTES - 12
 """The key of a line is the request's with the line's number after it."""
 
 
-class Batches:
+class BatchEndpoints:
     """POST /v1/messages/batch."""
 
     def __init__(self, engine: Engine, settings: HttpSettings, access: Access) -> None:

@@ -7,7 +7,7 @@ from msgspec import Meta, Struct
 
 from tarry.core.errors import Invalid
 from tarry.core.names import parse_namespace
-from tarry.core.pause import Place, place_of
+from tarry.core.pause import PausablePlace, place_of
 from tarry.core.times import format_instant
 from tarry.doors.http.bodies import check_json, decode, read_query
 from tarry.doors.http.responses import json_response
@@ -88,7 +88,7 @@ class PauseEndpoints:
         return json_response(_shown(await self._engine.pausing.resume_place(_place(request))))
 
 
-def _place(request: Request) -> Place:
+def _place(request: Request) -> PausablePlace:
     """The place in the body, once it is clear that the caller may touch it."""
     check_json(request.header(b"content-type"))
     asked = decode(_decoder, request.body)

@@ -13,7 +13,7 @@ from tarry.core.errors import Unavailable
 from tarry.core.limits import HOUR_MS
 from tarry.core.names import parse_topic
 from tarry.doors.http.bodies import read_query
-from tarry.doors.http.messages.batches import Batches
+from tarry.doors.http.messages.batches import BatchEndpoints
 from tarry.doors.http.operator.figures import (
     BacklogAnswer,
     BacklogsAnswer,
@@ -51,7 +51,7 @@ class OverviewEndpoints:
         access: Access,
         sent: Sent,
         sessions: Sessions,
-        batches: Batches,
+        batches: BatchEndpoints,
         progress: Callable[[], Progress | None],
     ) -> None:
         self._engine = engine

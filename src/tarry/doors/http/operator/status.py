@@ -6,7 +6,7 @@ import msgspec
 
 from tarry.core.access import Access
 from tarry.core.figure import Figure
-from tarry.doors.http.messages.batches import Batches
+from tarry.doors.http.messages.batches import BatchEndpoints
 from tarry.doors.http.operator.metrics import Metrics
 from tarry.doors.http.operator.sent import Sent
 from tarry.doors.http.responses import json_response
@@ -25,7 +25,7 @@ class StatusEndpoints:
         self,
         engine: Engine,
         sessions: Sessions,
-        batches: Batches,
+        batches: BatchEndpoints,
         sent: Sent,
         access: Access,
         documents: Mapping[bool, bytes],

@@ -10,14 +10,14 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Final
 
-from tarry.outlets.dapr.broker import Broker, Joining, Outgoing, Send
+from tarry.outlets.dapr.broker import BrokerComponent, Joining, Outgoing, Send
 from tarry.outlets.dapr.component import (
     BrokerMessage,
     BulkEntry,
     Component,
+    ComponentSurroundings,
     Settlement,
     Subscribed,
-    Surroundings,
 )
 from tarry.outlets.dapr.errors import BrokerUnreachable, ComponentError
 from tarry.outlets.dapr.properties import Properties
@@ -28,13 +28,13 @@ RETRY_S: Final = 0.1
 AT_ONCE: Final = 100
 
 
-def component(properties: Properties, surroundings: Surroundings) -> Component:
+def component(properties: Properties, surroundings: ComponentSurroundings) -> Component:
     """There is nothing to configure."""
     del properties, surroundings
     return InMemory()
 
 
-class InMemory(Broker):
+class InMemory(BrokerComponent):
     """The topics, and who listens to them."""
 
     def __init__(self) -> None:

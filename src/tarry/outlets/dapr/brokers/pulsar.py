@@ -23,8 +23,14 @@ from msgspec import Struct
 from pulsar.asyncio import Client, Consumer, Producer, PulsarException
 
 from tarry.core.times import go_duration_ms
-from tarry.outlets.dapr.broker import Broker, Joining, Outgoing, Send
-from tarry.outlets.dapr.component import BrokerMessage, Component, Settlement, Subscribed, Surroundings
+from tarry.outlets.dapr.broker import BrokerComponent, Joining, Outgoing, Send
+from tarry.outlets.dapr.component import (
+    BrokerMessage,
+    Component,
+    ComponentSurroundings,
+    Settlement,
+    Subscribed,
+)
 from tarry.outlets.dapr.errors import (
     BrokerUnreachable,
     ComponentError,
@@ -76,7 +82,7 @@ class PulsarSettings(Struct, frozen=True, kw_only=True):
     one_at_a_time: bool
 
 
-def component(properties: Properties, surroundings: Surroundings) -> Component:
+def component(properties: Properties, surroundings: ComponentSurroundings) -> Component:
     """Read the metadata; the names and defaults are those of Dapr's component."""
     del surroundings
     for field in properties:
@@ -135,7 +141,7 @@ def _client(properties: Properties) -> dict[str, Any]:
     return options
 
 
-class PulsarTopics(Broker):
+class PulsarTopics(BrokerComponent):
     """The component. It has no features of its own, as in Dapr; the library puts the messages of a bulk into batches."""
 
     failures = (PulsarException,)

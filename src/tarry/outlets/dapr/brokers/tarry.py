@@ -13,15 +13,15 @@ from tarry.core.delivery import Delivery
 from tarry.core.errors import Rejected, TarryError
 from tarry.core.message import Message
 from tarry.core.names import TOPIC_SCHEME, TopicName, check_part
-from tarry.outlets.dapr.broker import Broker, Joining, Outgoing, Send
+from tarry.outlets.dapr.broker import BrokerComponent, Joining, Outgoing, Send
 from tarry.outlets.dapr.component import (
     BulkEntry,
     Component,
+    ComponentSurroundings,
     Feature,
     OwnMessage,
     OwnTopics,
     Subscribed,
-    Surroundings,
 )
 from tarry.outlets.dapr.delivery import CONTENT_TYPE, metadata_of
 from tarry.outlets.dapr.errors import BrokerUnreachable, ComponentError, Misconfigured, NeverTaken
@@ -32,7 +32,7 @@ HELD_AT_ONCE: Final = 1_000_000_000
 AGAIN_AFTER_MS: Final = 1_000
 
 
-def component(properties: Properties, surroundings: Surroundings) -> Component:
+def component(properties: Properties, surroundings: ComponentSurroundings) -> Component:
     """`tenant`, `namespace`, `concurrency`, `redeliveryDelay`."""
     if surroundings.topics is None:
         raise Misconfigured("type", "pubsub.tarry works only inside a Tarry server")
@@ -51,7 +51,7 @@ def component(properties: Properties, surroundings: Surroundings) -> Component:
     )
 
 
-class OwnTopicsComponent(Broker):
+class OwnTopicsComponent(BrokerComponent):
     """The component. Messages expire by themselves; a bulk is one unit of the ledger."""
 
     features = frozenset((Feature.MESSAGE_TTL, Feature.BULK_PUBSUB))

@@ -14,12 +14,12 @@ from typing import Final
 from nats.js import JetStreamContext
 from nats.js.errors import NoStreamResponseError, NotFoundError
 
-from tarry.outlets.dapr.broker import Broker, Joining, Outgoing, Send
+from tarry.outlets.dapr.broker import BrokerComponent, Joining, Outgoing, Send
 from tarry.outlets.dapr.brokers.jetstream.failures import FAILURES, component_error
 from tarry.outlets.dapr.brokers.jetstream.link import NatsLink
 from tarry.outlets.dapr.brokers.jetstream.member import NatsMember
 from tarry.outlets.dapr.brokers.jetstream.settings import NatsSettings, read_settings
-from tarry.outlets.dapr.component import BulkEntry, Component, Subscribed, Surroundings, publish_each
+from tarry.outlets.dapr.component import BulkEntry, Component, ComponentSurroundings, Subscribed, publish_each
 from tarry.outlets.dapr.errors import ComponentError, TopicMissing
 from tarry.outlets.dapr.events import event_id
 from tarry.outlets.dapr.properties import Properties
@@ -28,13 +28,13 @@ AT_ONCE: Final = 500
 """Publishes of a bulk that wait for their answers together."""
 
 
-def component(properties: Properties, surroundings: Surroundings) -> Component:
+def component(properties: Properties, surroundings: ComponentSurroundings) -> Component:
     """Read the metadata; the names and defaults are those of Dapr's component."""
     del surroundings
     return JetStream(NatsLink(properties), read_settings(properties))
 
 
-class JetStream(Broker):
+class JetStream(BrokerComponent):
     """The component. It has no features of its own, as in Dapr."""
 
     failures = FAILURES

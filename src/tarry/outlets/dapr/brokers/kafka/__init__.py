@@ -11,22 +11,22 @@ that must last does not wait: see `offsets`.
 from collections.abc import Mapping, Sequence
 from functools import partial
 
-from tarry.outlets.dapr.broker import Broker, Joining, Outgoing, Send
+from tarry.outlets.dapr.broker import BrokerComponent, Joining, Outgoing, Send
 from tarry.outlets.dapr.brokers.kafka.member import KafkaMember
 from tarry.outlets.dapr.brokers.kafka.producing import ProducerThread
 from tarry.outlets.dapr.brokers.kafka.settings import KafkaSettings, read_settings
-from tarry.outlets.dapr.component import BulkEntry, Component, Feature, Subscribed, Surroundings
+from tarry.outlets.dapr.component import BulkEntry, Component, ComponentSurroundings, Feature, Subscribed
 from tarry.outlets.dapr.errors import ComponentError
 from tarry.outlets.dapr.properties import Properties
 
 
-def component(properties: Properties, surroundings: Surroundings) -> Component:
+def component(properties: Properties, surroundings: ComponentSurroundings) -> Component:
     """Read the metadata; the names and defaults are those of Dapr's component."""
     del surroundings
     return Kafka(read_settings(properties))
 
 
-class Kafka(Broker):
+class Kafka(BrokerComponent):
     """The component. Bulks are one request, as in Dapr. The library's failures come from its threads, translated already."""
 
     features = frozenset((Feature.BULK_PUBSUB,))

@@ -18,12 +18,12 @@ from aio_pika import Message
 from aio_pika.abc import AbstractChannel, AbstractExchange
 from pamqp.commands import Basic
 
-from tarry.outlets.dapr.broker import Broker, Joining, Outgoing, Send, started
+from tarry.outlets.dapr.broker import BrokerComponent, Joining, Outgoing, Send, started
 from tarry.outlets.dapr.brokers.rabbitmq.failures import FAILURES, component_error
 from tarry.outlets.dapr.brokers.rabbitmq.link import RabbitLink
 from tarry.outlets.dapr.brokers.rabbitmq.member import RabbitMember
 from tarry.outlets.dapr.brokers.rabbitmq.settings import RabbitSettings, read_settings
-from tarry.outlets.dapr.component import Component, Feature, Subscribed, Surroundings
+from tarry.outlets.dapr.component import Component, ComponentSurroundings, Feature, Subscribed
 from tarry.outlets.dapr.errors import ComponentError, TopicMissing
 from tarry.outlets.dapr.properties import Properties, ttl_ms_of
 
@@ -31,12 +31,12 @@ CONFIRMED_WITHIN_S: Final = 10.0
 PERSISTENT: Final = 2
 
 
-def component(properties: Properties, surroundings: Surroundings) -> Component:
+def component(properties: Properties, surroundings: ComponentSurroundings) -> Component:
     """Read the metadata; the names and defaults are those of Dapr's component."""
     return RabbitMq(RabbitLink(properties, surroundings.name), read_settings(properties))
 
 
-class RabbitMq(Broker):
+class RabbitMq(BrokerComponent):
     """The component. The broker drops messages that have expired."""
 
     features = frozenset((Feature.MESSAGE_TTL,))

@@ -10,7 +10,7 @@ from aio_pika.abc import AbstractChannel, AbstractIncomingMessage
 from tarry.outlets.dapr.broker import Joining
 from tarry.outlets.dapr.brokers.rabbitmq.failures import FAILURES, component_error
 from tarry.outlets.dapr.brokers.rabbitmq.link import RabbitLink
-from tarry.outlets.dapr.brokers.rabbitmq.settings import Queue, RabbitSettings
+from tarry.outlets.dapr.brokers.rabbitmq.settings import GroupQueue, RabbitSettings
 from tarry.outlets.dapr.component import BrokerMessage, Settlement
 from tarry.outlets.dapr.receiving import Receivers, ended
 
@@ -33,7 +33,9 @@ class RabbitMember:
     again, and the same messages are given out again, to this member or to another.
     """
 
-    def __init__(self, link: RabbitLink, settings: RabbitSettings, queue: Queue, joining: Joining) -> None:
+    def __init__(
+        self, link: RabbitLink, settings: RabbitSettings, queue: GroupQueue, joining: Joining
+    ) -> None:
         self._link = link
         self._settings = settings
         self._queue = queue

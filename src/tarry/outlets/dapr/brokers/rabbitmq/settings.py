@@ -11,7 +11,7 @@ from tarry.outlets.dapr.properties import Properties
 KINDS: Final = ("fanout", "topic", "direct", "headers", "x-consistent-hash")
 
 
-class Queue(Struct, frozen=True, kw_only=True):
+class GroupQueue(Struct, frozen=True, kw_only=True):
     """A group's queue."""
 
     name: str
@@ -57,7 +57,7 @@ class RabbitSettings(Struct, frozen=True, kw_only=True):
             passive=self.passive,
         )
 
-    def queue(self, topic: str, group: str, metadata: Properties, *, lasting: bool) -> Queue:
+    def queue(self, topic: str, group: str, metadata: Properties, *, lasting: bool) -> GroupQueue:
         """A group's queue; one that must last is durable, without bounds, and stays when nobody is there."""
         name = metadata.text("queueName") or f"{group}-{topic}"
         dead_letter = self.dead_letter and not lasting
@@ -72,7 +72,7 @@ class RabbitSettings(Struct, frozen=True, kw_only=True):
         arguments["x-queue-type"] = metadata.one_of("queueType", ("classic", "quorum"), "classic")
         if metadata.flag("singleActiveConsumer"):
             arguments["x-single-active-consumer"] = True
-        return Queue(
+        return GroupQueue(
             name=name,
             topic=topic,
             durable=self.durable or lasting,

@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any
 
 from tarry.core.clock import Clock
-from tarry.outlets.dapr.broker import Broker, Joining, Outgoing, Send, started
+from tarry.outlets.dapr.broker import BrokerComponent, Joining, Outgoing, Send, started
 from tarry.outlets.dapr.brokers.redis.appending import Appender, StreamEntry, encode_metadata
 from tarry.outlets.dapr.brokers.redis.failures import FAILURES, component_error
 from tarry.outlets.dapr.brokers.redis.member import (
@@ -24,14 +24,14 @@ from tarry.outlets.dapr.brokers.redis.member import (
     RedisSettings,
 )
 from tarry.outlets.dapr.brokers.redis.where import Where
-from tarry.outlets.dapr.component import BulkEntry, Component, Subscribed, Surroundings
+from tarry.outlets.dapr.component import BulkEntry, Component, ComponentSurroundings, Subscribed
 from tarry.outlets.dapr.errors import ComponentError
 from tarry.outlets.dapr.properties import Properties
 
 ANSWER_WITHIN_S = 5.0
 
 
-def component(properties: Properties, surroundings: Surroundings) -> Component:
+def component(properties: Properties, surroundings: ComponentSurroundings) -> Component:
     """Read the metadata; the names and defaults are those of Dapr's component."""
     settings = RedisSettings(
         processing_ms=properties.duration_ms("processingTimeout", DEFAULT_PROCESSING_MS, bare_ms=1),
@@ -46,7 +46,7 @@ def component(properties: Properties, surroundings: Surroundings) -> Component:
     return RedisStreams(Where(properties), settings, surroundings.clock)
 
 
-class RedisStreams(Broker):
+class RedisStreams(BrokerComponent):
     """The component. It has no features of its own: streams know no expiry of single entries."""
 
     failures = FAILURES
