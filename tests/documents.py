@@ -32,6 +32,7 @@ RUN_BY: Final = {
     "docs/operations/matrix.md": ("tests/unit/test_docs.py",),
     "docs/outlets/webhook.md": ("tests/unit/test_docs.py",),
     "docs/pipeline.md": ("tests/pipeline/test_docs.py",),
+    "docs/pytest.md": ("tests/unit/test_pytest_plugin.py",),
     "docs/testing.md": ("tests/unit/test_docs.py",),
 }
 """By page: the tests that run every block of it that is not in `NOT_RUN`."""

@@ -44,6 +44,8 @@ class Running:
         self._entries: asyncio.Queue[tuple[str, Entry] | None] = asyncio.Queue()
         self._consumers: list[Consumer] = []
         self._stopping = False
+        self.subscribed = asyncio.Event()
+        """Set once its subscriptions are made."""
         self._threads: ThreadPoolExecutor | None = None
         self._lingering: set[asyncio.Future[Any]] = set()
         self._attempt: Next = self._call
@@ -58,6 +60,7 @@ class Running:
         try:
             await self._subscribe(route.topic, handler.start)
             await self._subscribe(route.retries, "earliest")
+            self.subscribed.set()
             async with (
                 _until_left(
                     asyncio.create_task(self._feed(topic)) for topic in (route.topic, route.retries)

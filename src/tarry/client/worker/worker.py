@@ -4,7 +4,8 @@ import asyncio
 import logging
 import signal
 import ssl
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from typing import Literal, TypeVar
 
 from tarry.client.asynchronous import AsyncClient
@@ -160,6 +161,26 @@ class Worker:
                     )
             finally:
                 self._running = []
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Handle entries while the block runs, which begins when the subscriptions are made; then let functions finish."""
+        working = asyncio.create_task(self.run_async())
+        subscribed = asyncio.create_task(self._subscribed())
+        try:
+            await asyncio.wait({working, subscribed}, return_when=asyncio.FIRST_COMPLETED)
+            if not working.done():
+                yield
+        finally:
+            subscribed.cancel()
+            self.stop()
+            await working
+
+    async def _subscribed(self) -> None:
+        # `run_async` has not begun yet.
+        await asyncio.sleep(0)
+        for running in self._running:
+            await running.subscribed.wait()
 
     def stop(self) -> None:
         """Begin no further entries; `run` and `run_async` return when the functions that run have finished."""

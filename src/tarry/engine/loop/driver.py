@@ -108,14 +108,17 @@ class Offloader:
 class Driver:
     """Calls the engine's turns: when something is due, and when there is something to see to."""
 
-    def __init__(self, engine: Engine, loop: asyncio.AbstractEventLoop, fault: Fault) -> None:
+    def __init__(
+        self, engine: Engine, loop: asyncio.AbstractEventLoop, fault: Fault, alarm: Alarm | None = None
+    ) -> None:
+        """`alarm` rings by the engine's clock; nothing need be said if that is the machine's."""
         self._engine = engine
         self._loop = loop
         self._fault = fault
         self._posted: deque[Callable[[], None]] = deque()
         self._wakeup = Wakeup()
         loop.add_reader(self._wakeup.fd, self._run_posted)
-        self._alarm = Alarm()
+        self._alarm = alarm or Alarm()
         loop.add_reader(self._alarm.fd, self._rung)
         self._next: asyncio.TimerHandle | None = None
         """The turn that follows at once."""

@@ -116,18 +116,19 @@ class Repeating:
     def turn(self, now_ms: int) -> int | None:
         """Accept the occurrences that are near; gives the instant at which to come again, None if there is nothing to come for."""
         self._look_at_changed(now_ms)
-        next_ms = self._next_ms()
+        next_ms = self.next_ms()
         if next_ms is None:
             return None
         waits = 0 < self._again_at_ms - now_ms <= SECOND_MS
         if next_ms <= now_ms and not waits and not self._journal.failed:
             self._make_all(now_ms)
-            next_ms = self._next_ms()
+            next_ms = self.next_ms()
         if self._held.changed:
             next_ms = now_ms + 1 if next_ms is None else min(next_ms, now_ms + 1)
         return None if next_ms is None else max(next_ms, min(self._again_at_ms, now_ms + SECOND_MS))
 
-    def _next_ms(self) -> int | None:
+    def next_ms(self) -> int | None:
+        """The next instant at which a repeat is to be looked at."""
         firsts = [first[0] for wakes in (self._timely, self._late) if (first := wakes.first()) is not None]
         return min(firsts, default=None)
 

@@ -27,7 +27,7 @@ import uvloop
 from tarry.config import Config, ConfigError, Loaded
 from tarry.config.check import in_clear_text, token_digest
 from tarry.core.access import Access, Token
-from tarry.core.clock import SystemClock
+from tarry.core.clock import SteadyClock, SystemClock
 from tarry.core.errors import TarryError, Unavailable
 from tarry.core.figure import Figure
 from tarry.core.ids import Ids
@@ -35,6 +35,7 @@ from tarry.core.policy import Policy
 from tarry.doors.http.app import HttpApp, build_app
 from tarry.doors.http.settings import HttpSettings
 from tarry.engine.engine import Engine
+from tarry.engine.loop.alarm import Alarm
 from tarry.engine.loop.driver import Driver, Offloader, launcher
 from tarry.engine.wiring import Surroundings
 from tarry.index.delta import DeltaIndex
@@ -81,7 +82,7 @@ def serve(load: Callable[[], Loaded], set_aside: Sequence[int] = ()) -> int:
     set_up(config.log)
     # Both that read the tables, delta-rs and pyarrow, look there for what their object store needs.
     os.environ.update(config.pipeline.storage_options)
-    _raise_open_files()
+    raise_open_files()
     _tune()
     try:
         uvloop.run(_serve(config, load, set_aside))
@@ -112,7 +113,7 @@ def _tune() -> None:
     keep_memory(KEPT_BLOCK_BYTES, KEPT_BYTES)
 
 
-def _raise_open_files() -> None:
+def raise_open_files() -> None:
     """Take all the open files that the system gives without asking: connections are open files."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
@@ -146,14 +147,24 @@ async def _serve(config: Config, load: Callable[[], Loaded], set_aside: Sequence
 class Server:
     """The parts, and the order in which they come and go. Needs a running loop."""
 
-    def __init__(self, config: Config, folder: DataFolder, set_aside: Sequence[int] = ()) -> None:
+    def __init__(
+        self,
+        config: Config,
+        folder: DataFolder,
+        set_aside: Sequence[int] = (),
+        *,
+        clock: SteadyClock | None = None,
+        alarm: Alarm | None = None,
+    ) -> None:
+        """`clock`, and an alarm that rings by it, are for servers under test; no setting gives others than the machine's."""
         self._config = config
         self._set_aside = set_aside
         self._folder = folder
         loop = asyncio.get_running_loop()
         self._writing = Offloader(loop, "registry", self._faulted)
         self._reading = Offloader(loop, "index", self._faulted)
-        self._clock = SystemClock()
+        self._clock = clock or SystemClock()
+        self._alarm = alarm
         self._webhook = WebhookOutlet(config.webhook, self._clock)
         self._ledger: Ledger | None = None
         self._registry: Registry | None = None
@@ -163,15 +174,24 @@ class Server:
         self._room = ConnectionBudget()
         self._room.reserve(config.webhook.max_connections)
         self._access = Access(tokens_of(config))
-        self._doors = doors_of(config, self._access, self._room)
+        self._doors = doors_of(config, self._access, self._room, self._clock)
         self._tracer = tracer_of(config)
         self._app: HttpApp | None = None
         self._listener: Listener | None = None
         self._running = False
         """Whether the ledger was read to its end."""
+        self.addresses: list[str] = []
+        """URLs of the doors beside the native API, once it has started."""
         self.fault: Exception | None = None
         """The fault that escaped from the engine, if any: it cannot go on."""
         self.on_fault: Callable[[], object] | None = None
+
+    @property
+    def engine(self) -> Engine:
+        """The engine, once it has started."""
+        if self._engine is None:
+            raise RuntimeError("the server has not started")
+        return self._engine
 
     async def start(self) -> str:
         """Open everything and begin to accept; gives the URL."""
@@ -179,7 +199,7 @@ class Server:
         self._listener = Listener(config.http, self._room.part("http", config.http.max_connections))
         self._room.check()
         url = self._listener.bind()
-        addresses = [address for door in self._doors for address in door.bind()]
+        self.addresses = [address for door in self._doors for address in door.bind()]
         began = time.monotonic()
         self._ledger = self._open_ledger()
         self._folder.check_key(self._ledger.ledger_id)
@@ -189,7 +209,7 @@ class Server:
         took_ms = round((time.monotonic() - began) * 1000)
         log.info("recovered", extra={"seq": stats.durable_seq, "pending": stats.pending, "took_ms": took_ms})
         loop = asyncio.get_running_loop()
-        self._driver = Driver(engine, loop, self._faulted)
+        self._driver = Driver(engine, loop, self._faulted, self._alarm)
         self._ledger.on_failed(self._ledger_failed)
         self._ledger.start(self._driver.post, loop.call_soon)
         self._driver.start()
@@ -220,7 +240,7 @@ class Server:
         # What a start costs is nobody's turn.
         self._watchdog.start()
         await self._listener.start(traced_app(self._app, engine))
-        for address in addresses:
+        for address in self.addresses:
             log.info("a door is open", extra={"url": address})
         for name in in_clear_text(config):
             log.warning(
@@ -410,7 +430,9 @@ async def _flush(engine: Engine) -> None:
         )
 
 
-def doors_of(config: Config, access: Access, room: ConnectionBudget) -> list[Door]:
+def doors_of(
+    config: Config, access: Access, room: ConnectionBudget, clock: SteadyClock | None = None
+) -> list[Door]:
     """The doors that are open. A closed one is not even imported."""
     doors: list[Door] = []
     if config.doors.pulsar.enabled:
@@ -426,7 +448,7 @@ def doors_of(config: Config, access: Access, room: ConnectionBudget) -> list[Doo
     elif config.doors.matrix.enabled:
         from tarry.serve.composition.matrix import MatrixDoor
 
-        doors.append(MatrixDoor(config.doors.matrix, room))
+        doors.append(MatrixDoor(config.doors.matrix, room, clock))
     return doors
 
 
