@@ -6,6 +6,7 @@ import pytest
 
 from tarry.config import load
 from tarry.core.access import Access
+from tarry.core.clock import SystemClock
 from tarry.serve.composition.server import doors_of
 from tarry.serve.transport.connection_budget import (
     ARRIVING,
@@ -65,5 +66,5 @@ def test_a_configuration_that_asks_for_more_than_there_is_is_told(caplog: pytest
 def test_every_door_has_a_part() -> None:
     given = {f"doors.{door}.enabled": True for door in ("pulsar", "dapr")}
     room = ConnectionBudget(4096)
-    doors_of(load(environment={}, overrides=given).config, Access.open(), room)
+    doors_of(load(environment={}, overrides=given).config, Access.open(), room, SystemClock())
     assert [part.name for part in room.parts] == ["doors.pulsar", "doors.dapr", "doors.dapr:grpc"]

@@ -58,7 +58,7 @@ class TarryServer:
 
     @property
     def log(self) -> str:
-        """What the server has written on standard error so far."""
+        """The server's log so far, which is its standard error."""
         return self._log.read_text("utf-8", "replace")
 
     def ask(self, request: Mapping[str, Any] | None) -> dict[str, Any]:

@@ -21,7 +21,7 @@ class MovedClock:
         self._machine = machine or SystemClock()
         self._began_ms = self._machine.now_ms()
         self._base_ms = self._began_ms
-        """What was shown when it was moved, stopped or started last."""
+        """The instant that it showed when it was moved, stopped or started last."""
         self._since_ms: int | None = self._machine.elapsed_ms()
         """Elapsed time of the machine then; None while the clock stands."""
 

@@ -430,9 +430,7 @@ async def _flush(engine: Engine) -> None:
         )
 
 
-def doors_of(
-    config: Config, access: Access, room: ConnectionBudget, clock: SteadyClock | None = None
-) -> list[Door]:
+def doors_of(config: Config, access: Access, room: ConnectionBudget, clock: SteadyClock) -> list[Door]:
     """The doors that are open. A closed one is not even imported."""
     doors: list[Door] = []
     if config.doors.pulsar.enabled:
