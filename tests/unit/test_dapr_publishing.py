@@ -11,7 +11,7 @@ from google.protobuf.empty_pb2 import Empty
 from google.rpc import error_details_pb2, status_pb2
 
 from tarry.doors.dapr.delayed_message import WaitingMessage
-from tarry.doors.dapr.http_api import MAX_SHOWN_IDS
+from tarry.doors.dapr.http_endpoints import MAX_SHOWN_IDS
 from tarry.outlets.dapr.errors import BrokerUnreachable
 from tests.processes import free_port
 from tests.unit.dapr_kit import TEXT, Doors, app, component, dapr, ready, resources, to

@@ -50,6 +50,25 @@ def test_a_path_that_nobody_has(path: bytes) -> None:
     assert ROUTES.find(path) is None
 
 
+@pytest.mark.parametrize(
+    ("path", "template", "names"),
+    [
+        (b"/p/b/t", "/p/{broker}/{topic...}", {"broker": "b", "topic": "t"}),
+        (b"/p/b/a/c%2Fd/", "/p/{broker}/{topic...}", {"broker": "b", "topic": "a/c/d/"}),
+        (b"/p/b/", "/p/{broker}/{topic...}", {"broker": "b", "topic": ""}),
+        (b"/p//t", "/p/{broker}/{topic...}", {"broker": "", "topic": "t"}),
+        (b"/p/b", "/p/{broker}", {"broker": "b"}), (b"/p/bulk/b/t", "/p/bulk/{broker}/{topic...}", {"broker": "b", "topic": "t"}),
+        (b"/p/bulk", "/p/{broker}", {"broker": "bulk"}), (b"/p", "/p", {}),
+    ],
+)  # fmt: skip
+def test_a_last_part_may_take_the_rest(path: bytes, template: str, names: dict[str, str]) -> None:
+    templates = ("/p", "/p/{broker}", "/p/{broker}/{topic...}", "/p/bulk/{broker}/{topic...}")
+    routes = Routes([Operation("POST", one) for one in templates], empty_parts=True)
+    route, parts = routes.find(path) or (None, ())
+    assert route is not None
+    assert (route.template, route.named(parts)) == (template, names)
+
+
 def test_an_open_part_may_be_empty_where_that_is_wanted() -> None:
     routes = Routes([Operation("PUT", "/state/{type}/{key}")], empty_parts=True)
     route, parts = routes.find(b"/state/t/") or (None, ())

@@ -1,9 +1,10 @@
-"""The rights table: every operation of every door, with the roles and the namespaces that it requires.
+"""Rights: the roles and the namespaces that operations require.
 
-Doors look their operations up here and have no other list of roles; an operation without a row cannot be served. A row
+Every operation of every door has a row with a right: over HTTP the one row that also has its path and its endpoint
+(`operations` of each door), in other protocols one of the tables here. An operation without a row cannot be served. A right
 settles what the token alone decides (`Right.check`): the role, and whether the token must be for all namespaces. Which
 namespace a request is about is only known to the operation, so the reach says how it has to be checked there.
-`docs/rights.md` is made of this table, and `tests/unit/test_rights.py` walks all of it on a real server.
+`docs/rights.md` is made of all rows, and `tests/unit/test_rights.py` walks all of them on a real server.
 """
 
 from collections.abc import Mapping
@@ -61,6 +62,8 @@ GOVERN_ALL: Final = Right(("admin",), "all")
 PRODUCE: Final = Right(("produce",), "named")
 PRODUCE_OWN: Final = Right(("produce",), "own")
 PRODUCE_LISTED: Final = Right(("produce",), "listed")
+PRODUCE_ALL: Final = Right(("produce",), "all")
+PRODUCER: Final = Right(("produce",), "token")
 CONSUME: Final = Right(("consume",), "named")
 USE: Final = Right(("produce", "consume"), "named")
 SEE_OWN: Final = Right(("produce", "consume"), "own")
@@ -163,24 +166,13 @@ PULSAR: Final[Mapping[str, Right]] = {
 """Commands of Pulsar's binary protocol. Before CONNECT has shown a token, no other is taken."""
 
 PASSED_ON: Final = "everything else"
-"""The operation under which a Dapr door's calls are that go on to a real sidecar."""
-_PASSED_ON: Final = Right(("produce",), "all")
-"""Behind it may be secrets and state of all applications."""
-
-DAPR_HTTP: Final[Mapping[str, Right]] = {
-    **_each(OPEN, "GET", "/v1.0/healthz", "/v1.0/healthz/outbound"),
-    **_each(PRODUCE, "POST PUT", "/v1.0/publish/{pubsub}/{topic}"),
-    **_each(PRODUCE, "POST PUT", "/v1.0/publish/bulk/{pubsub}/{topic}"),
-    **_each(PRODUCE, "POST PUT", "/v1.0-alpha1/publish/bulk/{pubsub}/{topic}"),
-    **_each(Right(("produce",), "token"), "GET", "/v1.0/metadata"),
-    **_each(Right(("produce",), "all"), "PUT", "/v1.0/metadata/{key}"),
-    PASSED_ON: _PASSED_ON,
-}
+"""The operation under which a door's calls are that go on to a real sidecar, with secrets and state of all applications, or a homeserver."""
 
 DAPR_GRPC: Final[Mapping[str, Right]] = {
     **dict.fromkeys(("PublishEvent", "BulkPublishEvent", "BulkPublishEventAlpha1"), PRODUCE),
     "SubscribeTopicEventsAlpha1": CONSUME,
-    "GetMetadata": Right(("produce",), "token"),
-    "SetMetadata": Right(("produce",), "all"),
-    PASSED_ON: _PASSED_ON,
+    "GetMetadata": PRODUCER,
+    "SetMetadata": PRODUCE_ALL,
+    PASSED_ON: PRODUCE_ALL,
 }
+"""Methods of Dapr's gRPC service."""

@@ -1,11 +1,12 @@
 """Routes: rows of operations, found by the path as it was sent.
 
-A template is a path whose parts in braces are open: `/v1/messages/{id}`. Paths are matched part by part before anything is
+A template is a path whose parts in braces are open: `/v1/messages/{id}`. A last part like `{topic...}` takes the rest of the path,
+slashes and all, also where nothing is left. Paths are matched part by part before anything is
 unquoted, so that a quoted slash stays inside its part. A fixed part is preferred to an open one.
 """
 
 from collections.abc import Iterable, Mapping
-from typing import Generic, Protocol, TypeVar
+from typing import Final, Generic, Protocol, TypeVar
 from urllib.parse import unquote_to_bytes
 
 from tarry.http.request import unquoted
@@ -29,13 +30,17 @@ class Row(Protocol):
 
 R = TypeVar("R", bound=Row)
 
+_REST: Final = "..."
+
 
 class Route(Generic[R]):
     """The operations at one template."""
 
     def __init__(self, template: str) -> None:
         self.template = template
-        self.names = tuple([part[1:-1] for part in template.split("/") if part.startswith("{")])
+        self.names = tuple(
+            [part[1:-1].removesuffix(_REST) for part in template.split("/") if part.startswith("{")]
+        )
         self.rows: dict[str, R] = {}
         """By method."""
 
@@ -50,12 +55,14 @@ class Route(Generic[R]):
 
 
 class _Node(Generic[R]):
-    __slots__ = ("next", "open", "route")
+    __slots__ = ("next", "open", "rest", "route")
 
     def __init__(self) -> None:
         self.next: dict[bytes, _Node[R]] = {}
         self.open: _Node[R] | None = None
         """Where a part leads for which `next` has nothing, or nothing that goes on."""
+        self.rest: _Node[R] | None = None
+        """Where all parts that are left lead together, if nothing else does."""
         self.route: Route[R] | None = None
 
 
@@ -79,7 +86,10 @@ class Routes(Generic[R]):
     def _add(self, row: R) -> None:
         node = self._root
         for part in row.path.encode().split(b"/"):
-            if part.startswith(b"{"):
+            if part.endswith(b"...}"):
+                node.rest = node.rest or _Node()
+                node = node.rest
+            elif part.startswith(b"{"):
                 node.open = node.open or _Node()
                 node = node.open
             else:
@@ -113,6 +123,10 @@ class Routes(Generic[R]):
             found = self._walk(step, parts, at + 1, params)
             if found is not None:
                 return found
-        if node.open is None or not (part or self._empty_parts):
+        if node.open is not None and (part or self._empty_parts):
+            found = self._walk(node.open, parts, at + 1, (*params, part))
+            if found is not None:
+                return found
+        if node.rest is None or node.rest.route is None:
             return None
-        return self._walk(node.open, parts, at + 1, (*params, part))
+        return node.rest.route, (*params, b"/".join(parts[at:]))

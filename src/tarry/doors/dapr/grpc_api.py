@@ -6,7 +6,7 @@ answered when the ledger has it.
 
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -17,15 +17,14 @@ from google.protobuf.any_pb2 import Any as AnyMessage
 from google.rpc import error_details_pb2, status_pb2
 
 from tarry.core.access import Access, Caller
-from tarry.core.errors import Forbidden, TarryError
+from tarry.core.errors import Forbidden
 from tarry.core.faults import told
-from tarry.core.message import Scheduled
 from tarry.core.rights import DAPR_GRPC, PASSED_ON, right_of
 from tarry.doors.dapr import errors
 from tarry.doors.dapr.cloudevents import Trace, parent_in_binary, trace_of
-from tarry.doors.dapr.errors import DOMAIN, Refusal, refusal_of, spend
+from tarry.doors.dapr.errors import DOMAIN, Refusal, spend
 from tarry.doors.dapr.metadata import Metadata
-from tarry.doors.dapr.planning import BulkItem, Planned, check_entries
+from tarry.doors.dapr.planning import BulkItem, check_entries
 from tarry.doors.dapr.publishing import Publishing
 from tarry.doors.dapr.streaming import Streams
 from tarry.engine.answer import Answer
@@ -112,14 +111,15 @@ class GrpcApi:
             traced_raw=True,
         )
         planned.mounted.require_reach(caller, planned.topic)
-        if planned.due_at_ms is not None and planned.mounted.definition.custody == "ledger":
-            self._publishing.schedule(planned).then(partial(_tell_scheduled, call, planned))
+        outcome = self._publishing.publish(planned)
+        if isinstance(outcome, Answer):
+            outcome.then(partial(_tell_scheduled, call))
         else:
-            call.run(partial(self._publish_elsewhere, call, planned))
+            call.run(partial(self._publish_at_broker, call, outcome))
 
-    async def _publish_elsewhere(self, call: Call, planned: Planned) -> None:
+    async def _publish_at_broker(self, call: Call, published: Awaitable[None]) -> None:
         with _refusals(call):
-            await self._publishing.publish(planned)
+            await published
             call.answer(b"")
 
     def _publish_bulk(self, call: Call, message: bytes) -> None:
@@ -242,13 +242,13 @@ def _refusals(call: Call) -> Iterator[None]:
         refuse(call, refusal)
 
 
-def _tell_scheduled(call: Call, planned: Planned, answer: Answer[Scheduled]) -> None:
+def _tell_scheduled(call: Call, answer: Answer[str]) -> None:
     """Dapr's SDK shows the metadata that come first, others those that come last: the id is in both."""
     error = answer.error()
     if error is None:
-        call.answer(b"", ((MESSAGE_ID, answer.value().id),))
-    elif isinstance(error, TarryError):
-        refuse(call, refusal_of(error, planned.mounted.name, planned.topic))
+        call.answer(b"", ((MESSAGE_ID, answer.value()),))
+    elif isinstance(error, Refusal):
+        refuse(call, error)
     else:
         _log.error("a publish failed with %s", told(error))
         call.fail(INTERNAL, "the server failed; its log says why")

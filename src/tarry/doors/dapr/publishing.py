@@ -5,19 +5,20 @@ Into one of Tarry's own topics a scheduled message goes straight, exactly once (
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
+from typing import Any
 
 from msgspec import Struct, structs
 
 from tarry.core.errors import TarryError
-from tarry.core.message import Message, Scheduled
+from tarry.core.message import Message
 from tarry.doors.dapr.columns import schedule
 from tarry.doors.dapr.delayed import DelayedTopic
 from tarry.doors.dapr.delayed_message import WaitingMessage
 from tarry.doors.dapr.errors import refusal_of
 from tarry.doors.dapr.mounting import Mounted, Mounts
 from tarry.doors.dapr.planning import BulkItem, Planned, Planning
-from tarry.engine.answer import Answer
+from tarry.engine.answer import Answer, failed
 from tarry.engine.engine import Engine
 from tarry.outlets.dapr.brokers.tarry import OwnTopicsComponent, own_message
 from tarry.outlets.dapr.component import BulkEntry
@@ -82,27 +83,27 @@ class Publishing(Planning):
                 messages.append(structs.replace(messages[-1], payload=one.data, due_at_ms=one.due_at_ms))
         return messages
 
-    def schedule(self, planned: Planned) -> Answer[Scheduled]:
-        """Schedule what has a time; the answer comes when that is durable."""
-        return self._engine.schedule(self.message(planned))
+    def publish(self, planned: Planned) -> Answer[str] | Coroutine[Any, Any, None]:
+        """Do one publish; gives the message id if it is scheduled, once that is durable. Its errors are `Refusal`s."""
+        if planned.due_at_ms is None or planned.mounted.definition.custody != "ledger":
+            return self._publish_at_broker(planned)
+        name, topic = planned.mounted.name, planned.topic
+        scheduled: Answer[str] = self._engine.schedule(self.message(planned)).turned(lambda one: one.id)
+        return scheduled.or_else(lambda error: failed(refusal_of(error, name, topic)))
 
-    async def publish(self, planned: Planned) -> str | None:
-        """Do one publish; gives the message id if it was scheduled. Raises `Refusal`."""
+    async def _publish_at_broker(self, planned: Planned) -> None:
         name, topic = planned.mounted.name, planned.topic
         try:
-            if planned.due_at_ms is not None and planned.mounted.definition.custody == "ledger":
-                return (await self.schedule(planned)).id
             if planned.due_at_ms is not None:
                 await self.delayed[name].publish(
                     topic, planned.data, planned.content_type, planned.metadata, planned.due_at_ms
                 )
-                return None
+                return
             await planned.mounted.component.publish(
                 planned.mounted.at_broker(topic), planned.data, planned.metadata, planned.content_type
             )
         except TarryError as error:
             raise refusal_of(error, name, topic) from error
-        return None
 
     async def publish_bulk(
         self, entries: Sequence[BulkItem], plans: Sequence[Planned], metadata: Mapping[str, str]

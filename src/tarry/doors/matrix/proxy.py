@@ -15,9 +15,9 @@ from urllib.parse import unquote_to_bytes
 from tarry.doors.matrix.errors import MatrixError
 from tarry.doors.matrix.wire import believed_way, is_trusted
 from tarry.http.errors import Gone
-from tarry.http.hops import end_to_end
+from tarry.http.passing import end_to_end, relayed
 from tarry.http.request import Request
-from tarry.http.response import Sender, Streamed
+from tarry.http.response import Streamed
 from tarry.outlets.matrix.homeserver import FAILURES, Homeserver
 
 PREFIXES: Final = (b"/_matrix/", b"/_synapse/client/", b"/.well-known/matrix/")
@@ -27,8 +27,6 @@ _ADDRESSES: Final = frozenset({b"x-forwarded-for", b"x-real-ip", b"forwarded"})
 """Headers about the sender's address: only the first is passed on, and only as far as it is believed."""
 _BY_PROXIES: Final = frozenset({b"x-forwarded-proto", b"x-forwarded-host", b"x-forwarded-port"})
 """Further fields of a reverse proxy about a request: believed if it is one of our own."""
-_OWN_DATE: Final = frozenset({b"date"})
-"""The connection dates every response."""
 
 
 class Proxy:
@@ -59,17 +57,7 @@ class Proxy:
             if done is not None and 200 <= response.status <= 299:
                 await _to_its_end(request, done)
             exchange = stack.pop_all()
-
-        async def relay(sender: Sender) -> None:
-            async with exchange:
-                try:
-                    async for piece in response.content.iter_any():
-                        await sender.write(piece)
-                except FAILURES:
-                    # What has been sent cannot be taken back: a response that ends too soon is seen to be broken.
-                    raise Gone from None
-
-        return Streamed(response.status, end_to_end(response.raw_headers, _OWN_DATE), relay)
+        return relayed(response.status, response.raw_headers, response.content.iter_any(), exchange, FAILURES)
 
 
 async def _to_its_end(request: Request, done: Callable[[], Awaitable[None]]) -> None:

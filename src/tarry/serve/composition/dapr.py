@@ -11,7 +11,6 @@ from tarry.core.figure import Figure
 from tarry.doors.dapr.sidecar import Resources, Sidecar
 from tarry.engine.engine import Engine
 from tarry.http.application import Application
-from tarry.http.asgi import AsgiApplication
 from tarry.outlets.dapr.delivery import SCHEME
 from tarry.outlets.dapr.outlet import DaprOutlet, Publisher
 from tarry.serve.transport.callers import traced_app, traced_rpc
@@ -70,7 +69,7 @@ class DaprDoor:
         for (app, resources), listener, server in listening:
             sidecar = Sidecar(app, resources, engine, self._access)
             self.sidecars[app.app_id] = sidecar
-            await listener.start(traced_app(AsgiApplication(sidecar.http_api), engine))
+            await listener.start(traced_app(sidecar.http_api, engine))
             await server.start(traced_rpc(sidecar.grpc_api, engine))
         self._outlet.open(self._find, engine.schedule, engine.clock.now_ms)
         for sidecar in self.sidecars.values():
