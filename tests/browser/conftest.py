@@ -1,6 +1,7 @@
 """One Chromium for all tests of the dashboard, and a server with a token for each sort of reader."""
 
 from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ TOKENS = {"admin": ["admin"], "produce": ["produce"], "screen": ["consume"]}
 PAGES = {
     "/#/": "due in the next", "/#/messages": "Find by id", "/#/messages?state=failed": "Find by id", "/#/messages/ID": "Accepted",
     "/#/topics": "Backlog", "/#/topics/public/default/seen": "Entries 0 to", "/#/repeats": "every 1 d", "/#/repeats/public/default/seen": "Next occurrences",
-    "/#/repeat": "How often", "/#/policies": "in force", "/#/schedule": "Destination",
+    "/#/repeat": "How often", "/#/pauses": "Pause a place", "/#/policies": "in force", "/#/schedule": "Destination",
 }  # fmt: skip
 """Every page, with words that it shows when it is complete. ID is that of a message."""
 
@@ -24,6 +25,19 @@ PAGES = {
 AXE = Path(__file__).parent / "npm" / "node_modules" / "axe-core" / "axe.min.js"
 RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
 Audit = Callable[[Browser], list[str]]
+
+
+class Busy(BaseHTTPRequestHandler):
+    """A receiver that asks everybody to come again in an hour."""
+
+    def do_POST(self) -> None:
+        self.send_response(503)
+        self.send_header("retry-after", "3600")
+        self.send_header("content-length", "0")
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        pass
 
 
 class Dashboard:
@@ -116,8 +130,10 @@ def dashboard(tab: Browser, server: ServerProcess) -> Iterator[Dashboard]:
     shown.seen = shown.schedule(
         destination="seen", delay="300d", key="seen", payload_json={"seen": True}, payload=None
     )
+    shown.client.post("/v1/pauses", json={"owner": "seen"})
     tab.log()
     yield shown
+    shown.client.post("/v1/pauses/resume", json={"owner": "seen"})
     shown.client.delete(f"/v1/messages/{shown.seen}")
     shown.client.close()
 

@@ -2,13 +2,13 @@
 
 import re
 import threading
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from http.server import HTTPServer
 from typing import Any
 from urllib.parse import quote
 
 import pytest
 
-from tests.browser.conftest import PAGES, Audit, Dashboard
+from tests.browser.conftest import PAGES, Audit, Busy, Dashboard
 
 TAB, ENTER, ESCAPE, RIGHT = "\ue004", "\ue007", "\ue00c", "\ue014"
 
@@ -57,7 +57,7 @@ def test_who_may_only_read_sees_no_buttons_for_more(dashboard: Dashboard) -> Non
     # And who may do more, has them.
     dashboard.open("produce", f"/#/messages/{id_}")
     tab.find(".commands")
-    assert len(tab.all(".commands button")) == 3
+    assert len(tab.all(".commands button")) == 4
     # A page that is not for a token says so, and shows nothing of it.
     dashboard.open("screen", "/#/policies")
     tab.sees("There is no such page")
@@ -253,19 +253,6 @@ def test_saving_a_policy_keeps_what_was_not_changed(dashboard: Dashboard) -> Non
     tab.sees("The policy is set.")
     assert dashboard.client.get(path).json() == before | {"max_delay_ms": 86_400_000}
     dashboard.client.delete(path)
-
-
-class Busy(BaseHTTPRequestHandler):
-    """A receiver that asks everybody to come again in an hour."""
-
-    def do_POST(self) -> None:
-        self.send_response(503)
-        self.send_header("retry-after", "3600")
-        self.send_header("content-length", "0")
-        self.end_headers()
-
-    def log_message(self, *_: object) -> None:
-        pass
 
 
 def test_a_message_that_is_tried_again_says_why_and_when(dashboard: Dashboard) -> None:

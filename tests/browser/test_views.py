@@ -2,12 +2,14 @@
 
 import json
 import re
+import threading
 from datetime import UTC, datetime
+from http.server import HTTPServer
 from typing import Any
 
 import pytest
 
-from tests.browser.conftest import PAGES, Dashboard
+from tests.browser.conftest import PAGES, Busy, Dashboard
 
 
 def found(dashboard: Dashboard) -> list[list[str]]:
@@ -278,6 +280,75 @@ def test_a_repeat_is_begun_changed_paused_and_ended(dashboard: Dashboard) -> Non
     # Who only consumes has no such page.
     dashboard.open("screen", "/#/repeats")
     tab.sees("There is no such page")
+
+
+# Pauses
+
+
+def test_places_and_messages_are_paused_and_resumed(dashboard: Dashboard) -> None:
+    tab = dashboard.tab
+    id_ = dashboard.schedule(owner="held", key="held-1", delay="2h")
+
+    def paused() -> list[tuple[str, str]]:
+        pauses = dashboard.client.get("/v1/pauses").json()["pauses"]
+        return [(one["kind"], one["name"]) for one in pauses if not one["resumed"] and one["name"] != "seen"]
+
+    # An owner, by an address that fills the form.
+    dashboard.open(page="/#/pauses?owner=held")
+    tab.click("form.sheet button", "Pause")
+    tab.sees("held is paused.")
+    assert paused() == [("owner", "held")]
+    tab.click("a[href*='owner=held']", "List them")
+    tab.sees("1 found.")
+    assert found(dashboard)[0][1] == "paused"
+    tab.click("section[aria-label=Found] a")
+    tab.sees("Its owner is paused")
+    tab.click(".note-bar a", "See the pauses")
+    tab.find("h1", "Pauses")
+    tab.until(lambda: len(tab.all("td button", "Resume")) == 2, "the pauses do not show")
+    tab.run(
+        "[...document.querySelectorAll('tr')].find((one) => one.textContent.includes('held')).querySelector('button').click()"
+    )
+    tab.until(lambda: paused() == [], "it is not resumed")
+    # A destination that is none is refused, and said so at its field.
+    tab.choose("#kind", "destination")
+    tab.fill("#place", "mailto:somebody")
+    tab.click("form.sheet button", "Pause")
+    tab.sees("That did not work: destination")
+    # A topic, where it is looked at.
+    dashboard.client.put("/v1/topics/public/default/still")
+    dashboard.open(page="/#/topics/public/default/still")
+    tab.click("button", "Pause")
+    tab.until(lambda: paused() == [("topic", "persistent://public/default/still")], "it is not paused")
+    dashboard.open(page="/#/")
+    tab.sees("2 places are paused.")
+    dashboard.open(page="/#/topics/public/default/still")
+    tab.click("button", "Resume")
+    tab.until(lambda: paused() == [], "it is not resumed")
+    # One message keeps what is left of its delay.
+    dashboard.open("produce", f"/#/messages/{id_}")
+    tab.click("button", "Pause")
+    tab.sees("This message is paused")
+    assert dashboard.message(id_)["paused"] == "message"
+    tab.click("button", "Resume")
+    tab.until(lambda: dashboard.message(id_)["paused"] is None, "it does not go on")
+    tab.until(lambda: tab.find("h1").text == "Message scheduled", "the page does not say so")
+
+
+def test_what_is_tried_again_is_listed(dashboard: Dashboard) -> None:
+    tab = dashboard.tab
+    with HTTPServer(("127.0.0.1", 0), Busy) as busy:
+        threading.Thread(target=busy.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{busy.server_port}/hook"
+        id_ = dashboard.schedule(destination=url, delay="1ms", owner="again", key="order-7")
+        tab.until(lambda: dashboard.message(id_)["last_error"], "it was not tried")
+        busy.shutdown()
+    dashboard.open(page="/#/messages?state=retrying&key=order-*")
+    tab.sees("1 found.")
+    assert found(dashboard)[0][1].startswith("retrying in 59 min")
+    tab.click("section[aria-label=Found] a")
+    tab.until(lambda: tab.find("h1").text == "Message retrying", "the page does not say so")
+    dashboard.client.post(f"/v1/messages/{id_}/cancel")
 
 
 # Policies

@@ -5,6 +5,7 @@ import { h, notice, options, put, tellHealth } from "./dom.js";
 import { messagePage } from "./message.js";
 import { messagesPage } from "./messages.js";
 import { overviewPage } from "./overview.js";
+import { pausesPage } from "./pauses.js";
 import { policiesPage } from "./policies.js";
 import { repeatFormPage } from "./repeat.js";
 import { repeatPage, repeatsPage } from "./repeats.js";
@@ -22,6 +23,7 @@ const PAGES = [
   { page: "topics", name: "Topics", show: topicsPage, one: topicPage, may: ALL },
   { page: "repeats", name: "Repeats", show: repeatsPage, one: repeatPage, may: (rights) => rights.produce },
   { page: "repeat", name: "Repeat", show: repeatFormPage, one: repeatFormPage, may: (rights) => rights.produce, within: "repeats" },
+  { page: "pauses", name: "Pauses", show: pausesPage, may: (rights) => rights.admin },
   { page: "policies", name: "Policies", show: policiesPage, may: (rights) => rights.admin },
   { page: "schedule", name: "Schedule", show: schedulePage, may: (rights) => rights.produce },
 ];

@@ -70,7 +70,7 @@ function content(message, may, act, busy) {
   const waits = message.state === "scheduled";
   const filter = (name, value) => (value && may.admin ? h("a", { href: messagesAddress({ [name]: value }) }, value) : value);
   return [
-    h("h1", {}, "Message ", state(doing(message))),
+    h("h1", {}, "Message ", state(doing(message))), held(message, may),
     h("div", { class: "cards" },
       card("Life", { class: "half" }, life(message), busy ? h("p", { class: "muted", role: "status" }, "It is on its way…") : waits && may.produce ? commands(message, act) : null),
       card("Facts", { class: "half" }, facts([
@@ -99,8 +99,17 @@ export function commands(message, act) {
     h("div", { class: "buttons" },
       h("button", { type: "button", onclick: () => ask(asks, "Send this message now, before it is due?", "Send now", () => act("send", undefined, "The message is due now."), { danger: false }) }, "Send now"),
       h("button", { type: "button", onclick: moved }, "Reschedule"),
+      message.paused === "message" ? h("button", { class: "main", type: "button", onclick: () => act("resume", undefined, "The message goes on.") }, "Resume")
+        : message.due_at_ms === null ? null : h("button", { type: "button", onclick: () => act("pause", undefined, "The message is paused.") }, "Pause"),
       h("button", { class: "danger", type: "button", onclick: () => ask(asks, "Cancel this message? It will never be sent.", "Cancel the message", () => act("cancel", undefined, "The message is cancelled.")) }, "Cancel")),
     asks);
+}
+
+/** What keeps a message from going out, and where that is ended. */
+function held(message, may) {
+  if (!message.paused) return null;
+  if (message.paused === "message") return h("p", { class: "card note-bar" }, "This message is paused: what is left of its delay goes on when it is resumed.");
+  return h("p", { class: "card note-bar" }, `Its ${message.paused} is paused: once it is due it waits until that is resumed. `, may.admin ? h("a", { href: address("pauses") }, "See the pauses") : null);
 }
 
 export async function messagePage(place, may, { rest: [id] }) {

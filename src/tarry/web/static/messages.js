@@ -7,19 +7,22 @@ import { destination, doing, state } from "./message.js";
 import { address, go, messageAddress, messagesAddress, wholeDestination } from "./route.js";
 import { fromField, toField, zone } from "./zone.js";
 
-const STATES = [["", "waiting"], ["sent", "sent"], ["failed", "failed"], ["cancelled", "cancelled"], ["finalised", "ended, however"]];
+const STATES = [["", "waiting"], ["retrying", "retrying"], ["sent", "sent"], ["failed", "failed"], ["cancelled", "cancelled"], ["finalised", "ended, however"]];
 const DOORS = ["http", "matrix", "dapr", "pulsar", "bulk"];
 const LIMIT = 50;
 /** A page of the list looks at some thousand messages; after so many pages somebody is asked whether to go on. */
 const PAGES = 20;
 
+/** States of messages that have not ended. */
+const OPEN = { "": "scheduled", retrying: "retrying" };
+
 /** What an address asks for, as the API takes it. */
 export function query(asked, may) {
   const named = asked.state ?? "";
-  const ended = named !== "";
+  const prefix = asked.key?.endsWith("*") ?? false;
   return {
-    state: ended ? "finalised" : "scheduled", outcome: ended && named !== "finalised" ? named : null,
-    owner: asked.owner, key: asked.key, door: asked.door, destination: wholeDestination(asked.destination),
+    state: OPEN[named] ?? "finalised", outcome: named in OPEN || named === "finalised" ? null : named,
+    owner: asked.owner, key: prefix ? null : asked.key, key_prefix: prefix ? asked.key.slice(0, -1) : null, door: asked.door, destination: wholeDestination(asked.destination),
     namespace: asked.namespace ?? (may.everywhere ? null : may.namespaces[0]), due_from_ms: asked.from, due_to_ms: asked.to,
   };
 }
@@ -52,7 +55,7 @@ class Browser {
   }
 
   show(searching) {
-    const now = Date.now(), ended = Boolean(this.asked.state);
+    const now = Date.now(), ended = !((this.asked.state ?? "") in OPEN);
     const rows = this.found.map((one) => [
       h("a", { href: messageAddress(one.id) }, instant(ended ? one.finalised_at_ms : one.due_at_ms)),
       standing(one, now),
@@ -80,7 +83,7 @@ function filters(may, asked) {
   const text = (name, placeholder) => h("input", { id: name, autocomplete: "off", spellcheck: "false", placeholder, value: asked[name] ?? "" });
   const inputs = {
     state: h("select", { id: "state" }, options(STATES, asked.state ?? "")),
-    owner: text("owner", "shop"), destination: text("destination", "orders, or https://…"), key: text("key", "order-1234"),
+    owner: text("owner", "shop"), destination: text("destination", "orders, or https://…"), key: text("key", "order-1234, or order-*"),
     door: h("select", { id: "door" }, options([["", "any"], ...DOORS.map((one) => [one, one])], asked.door ?? "")),
     from: when("from", asked.from), to: when("to", asked.to), namespace: namespaceField(may, asked.namespace),
   };

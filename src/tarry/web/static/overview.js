@@ -5,7 +5,8 @@ import { UpcomingChart } from "./chart.js";
 import { card, facts, h, put, svg, table } from "./dom.js";
 import { away, bytes, compact, count, duration, instant, topicName } from "./format.js";
 import { destination } from "./message.js";
-import { go, messageAddress, messagesAddress, topicAddress } from "./route.js";
+import { pausesOf } from "./pauses.js";
+import { address, go, messageAddress, messagesAddress, topicAddress } from "./route.js";
 import { Slots } from "./slots.js";
 
 /** A text that leads to a view, for those who may see it. */
@@ -46,7 +47,7 @@ class Happening {
         : h("p", { class: "empty" }, "Nothing was sent in the last five minutes."),
       facts([
         ["On their way", count(now.sending)], ["Accepted", count(counters.accepted ?? 0)], ["Sent", count(counters.sent ?? 0)], ["Cancelled", way(this.lists, messagesAddress({ state: "cancelled" }), count(counters.cancelled ?? 0))],
-        ["Failed", way(this.lists, messagesAddress({ state: "failed" }), count(counters.failed ?? 0)), counters.failed ? "bad" : ""], ["Tried again", count(counters.retried ?? 0)],
+        ["Failed", way(this.lists, messagesAddress({ state: "failed" }), count(counters.failed ?? 0)), counters.failed ? "bad" : ""], ["Tried again", way(this.lists, messagesAddress({ state: "retrying" }), count(counters.retried ?? 0))],
       ]));
   }
 }
@@ -145,15 +146,21 @@ export async function overviewPage(place, may) {
       await quietly(() => failures.refresh())();
     }
   });
+  const held = h("p", { class: "card note-bar", hidden: true });
+  const pausing = quietly(async () => {
+    const places = lists ? (await pausesOf(may)).filter((one) => !one.resumed) : [];
+    held.hidden = !places.length;
+    put(held, places.length === 1 ? `${places[0].kind} ${topicName(places[0].name)} is paused. ` : `${count(places.length)} places are paused. `, h("a", { href: address("pauses") }, "See the pauses"));
+  });
   const coming = quietly(() => chart.refresh());
   const indexed = quietly(async () => slots.show(await api.get("/v1/slots"), Date.now()));
   // All of it together, when all of it is there: nothing moves under the reader's eyes.
-  await Promise.all([live(), coming(), behind(), indexed()]);
-  place(h("h1", { class: "unseen" }, "Overview"),
+  await Promise.all([live(), coming(), behind(), indexed(), pausing()]);
+  place(h("h1", { class: "unseen" }, "Overview"), held,
     h("div", { class: "tiles" }, Object.values(tiles).map((one) => one.element)),
     h("div", { class: "cards" }, chart.element, happening.element, parts.element, slots.element, backlogs.element, failures?.element ?? null));
   chart.draw();
   slots.draw();
-  const stops = [every(2000, live), every(5000, coming), every(5000, behind), every(10000, indexed)];
+  const stops = [every(2000, live), every(5000, coming), every(5000, behind), every(10000, indexed), every(10000, pausing)];
   return () => { stops.forEach((stop) => stop()); chart.close(); slots.close(); };
 }

@@ -6,7 +6,7 @@ export function here() {
   const parts = path.split("/").filter(Boolean).map((part) => {
     try { return decodeURIComponent(part); } catch { return part; }
   });
-  return { page: parts[0] ?? "", rest: parts.slice(1), asked: Object.fromEntries(new URLSearchParams(query)) };
+  return { page: parts[0] ?? "", rest: parts.slice(1), asked: Object.fromEntries(new URLSearchParams(query)), whole: location.hash };
 }
 
 /** The address of a view; what is empty is not asked. */

@@ -4,8 +4,9 @@ import { api } from "./api.js";
 import { back, card, facts, failed, h, put, table } from "./dom.js";
 import { away, bytes, count, indented, instant, topicName } from "./format.js";
 import { headers, payload } from "./message.js";
+import { pauseButton, pausesOf } from "./pauses.js";
 import { Reader } from "./reader.js";
-import { address, messageAddress, tell, topicAddress } from "./route.js";
+import { address, go, here, messageAddress, tell, topicAddress } from "./route.js";
 
 const PAGE = 50;
 /** Lines of the tail that stay. */
@@ -105,18 +106,21 @@ export async function topicPage(place, may, { rest, asked }) {
   const topic = `persistent://${rest.length === 1 ? `public/default/${rest[0]}` : rest.join("/")}`;
   const path = `/v1/topics/${topic.replace("persistent://", "").split("/").map(encodeURIComponent).join("/")}`;
   const way = back("Topics", address("topics"));
-  let stats, waiting;
+  const namespace = topic.replace("persistent://", "").split("/").slice(0, 2).join("/");
+  let stats, waiting, pauses;
   try {
     stats = await api.get(path);
-    waiting = await delayed(topic, stats, path);
+    [waiting, pauses] = await Promise.all([delayed(topic, stats, path), may.admin ? pausesOf(may, namespace) : []]);
   } catch (error) {
     place(way, failed(error, "There is no such topic."));
     return () => {};
   }
   const entries = new Entries(topic, stats, may, asked);
   await entries.show();
-  place(way, h("div", { class: "page-head" }, h("h1", {}, topicName(topic)),
+  const paused = pauses.some((one) => one.kind === "topic" && one.name === topic && !one.resumed);
+  place(way, h("div", { class: "page-head" }, h("h1", {}, topicName(topic), paused ? " " : null, paused ? h("span", { class: "state paused" }, "paused") : null),
     h("div", { class: "buttons" },
+      may.admin ? pauseButton({ kind: "topic", name: topic }, paused, () => go(here().whole)) : null,
       may.admin ? h("a", { class: "button", href: address("messages", [], { destination: topicName(topic) }) }, "Messages to it") : null,
       may.admin ? h("a", { class: "button", href: address("policies", [], { level: "topic", name: topic.replace("persistent://", "") }) }, "Policy") : null,
       may.produce ? h("a", { class: "button main", href: address("schedule", [], { destination: topicName(topic) }) }, "Schedule a message") : null)),
