@@ -176,13 +176,14 @@ class Campaign:
         assert self.longest_cpu_s < TURN_CPU_S, _end_of(server)
 
     async def _end_all(self, server: ServerProcess) -> None:
-        """Take the limits away, and cancel what is not due within the campaign, until nothing waits."""
+        """Take limits and repeats away, and cancel what is not due within the campaign, until nothing waits."""
         deadline = time.monotonic() + END_WITHIN_S
         async with plain_client(server.url) as client:
             places = ["broker", *(f"namespaces/{one}" for one in TENANTS)]
             places += [f"topics/{one}/n{n}" for one in TENANTS for n in range(6)]
             for place in places:
                 await client.delete(f"/v1/policies/{place}")
+            await _remove_repeats(client)
             while (await client.get("/v1/status")).json()["engine"]["pending"]:
                 assert time.monotonic() < deadline, await _waiting(client)
                 await _cancel_all(client)
@@ -212,6 +213,13 @@ async def _none_late(client: httpx.AsyncClient, topic: str) -> None:
     assert answer.status_code == 200, answer.text
     late = [one for one in answer.json()["entries"] if one["due_at_ms"] < now_ms - LATE_MS]
     assert not late, (topic, late[:5])
+
+
+async def _remove_repeats(client: httpx.AsyncClient) -> None:
+    while repeats := (await client.get("/v1/repeats")).json()["repeats"]:
+        for one in repeats:
+            answer = await client.delete(f"/v1/repeats/{one['namespace']}/{quote(one['name'], safe='')}")
+            assert answer.status_code == 204, (one, answer.text)
 
 
 async def _cancel_all(client: httpx.AsyncClient) -> None:

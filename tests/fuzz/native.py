@@ -1,4 +1,4 @@
-"""The native HTTP door: single messages, NDJSON, Arrow, commands, policies, listings, topics."""
+"""The native HTTP door: single messages, NDJSON, Arrow, commands, names, repeats, policies, listings, topics."""
 
 import json
 from collections.abc import Awaitable, Callable
@@ -25,7 +25,8 @@ class Native:
         """Do one thing."""
         chosen: Callable[[], Awaitable[None]] = self.values.one(
             self._schedule, self._schedule, self._group, self._ndjson, self._ndjson, self._arrow, self._arrow,
-            self._command, self._command, self._policy, self._look, self._publish, self._consume,
+            self._command, self._command, self._command_by_name, self._repeat, self._repeat, self._policy, self._look,
+            self._publish, self._consume,
         )  # fmt: skip
         await chosen()
 
@@ -55,7 +56,11 @@ class Native:
                 headers=values.headers,
                 ttl_ms=values.integer,
             ),
-        }
+            **({"name": self._own_name(), "on_conflict": values.one("fail", "keep", "replace")} if values.chance(0.3) else {}),
+        }  # fmt: skip
+
+    def _own_name(self) -> str:
+        return str(self.values.one(self.values.name(), self.values.name(), self.values.text(300)))
 
     async def _post(self, message: dict[str, Any], key: bytes | None = None) -> None:
         content = json.dumps(message).encode(errors="surrogatepass")
@@ -172,6 +177,57 @@ class Native:
             await self._ask(
                 "DELETE" if what == "cancel" else "POST", quote(path if what == "cancel" else f"{path}/send")
             )
+
+    async def _command_by_name(self) -> None:
+        path = f"/v1/names/{self.values.one(*TENANTS)}/{quote(self._own_name() or 'x', safe='')}"
+        match self.values.one("get", "cancel", "send", "restart"):
+            case "get":
+                await self._ask("GET", path)
+            case "cancel":
+                await self._ask("DELETE", path)
+            case "send":
+                await self._ask("POST", f"{path}/send")
+            case _:
+                await self._ask("POST", f"{path}/restart", json={"delay_ms": self.values.delay_ms()})
+
+    async def _repeat(self) -> None:
+        """A repeat, at times one that is due all the time or was for ever, or something done to one."""
+        values = self.values
+        path = f"/v1/repeats/{values.one(*TENANTS)}/{values.name()}"
+        match values.one("set", "set", "get", "pause", "resume", "remove"):
+            case "set":
+                content = json.dumps(self._asked_again()).encode(errors="surrogatepass")
+                await self._ask("PUT", path, content=content, headers={"content-type": "application/json"})
+            case "get":
+                await self._ask("GET", path)
+            case "remove":
+                await self._ask("DELETE", path)
+            case what:
+                await self._ask("POST", f"{path}/{what}")
+
+    def _asked_again(self) -> dict[str, Any]:
+        values = self.values
+        rhythm = values.one(
+            {"every_ms": values.one(1, 1, 7, 500, values.integer())},
+            {"every": values.one("1ms", "P1D", f"{values.integer()}h", values.text(80))},
+            {"cron": values.one("* * * * * *", "*/7 * 29 2 mon", "0 0 30 2 *", "@yearly", values.text(250))},
+            {"cron": "30 2 * * *", "zone": values.one("Europe/Berlin", "Pacific/Apia", "Europe/Berlim", values.text(80))},
+        )  # fmt: skip
+        return {
+            "destination": values.topic(),
+            "payload": values.payload(),
+            **rhythm,
+            **values.some(
+                start_at_ms=values.instant_ms,
+                end_at_ms=values.instant_ms,
+                count=values.integer,
+                jitter_ms=values.integer,
+                ttl_ms=values.integer,
+                key=lambda: values.text(1_100),
+                headers=values.headers,
+                missed=lambda: values.one("all", "latest", "none"),
+            ),
+        }
 
     async def _policy(self) -> None:
         content = json.dumps(self.values.policy()).encode()

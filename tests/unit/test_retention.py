@@ -96,6 +96,27 @@ def test_a_large_backlog_is_done_with_bit_by_bit(bench: Bench, monkeypatch: pyte
     assert (sub.backlog, sub.expired) == (0, 60)
 
 
+def test_however_many_subscriptions_a_turn_looks_at_so_many_entries(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each had a turn of its own once, and a thousand topics went into one turn of the loop: that was a quarter of a second."""
+    monkeypatch.setattr(retention, "LOOK_AT", 10)
+    subs = [bench.subscribe(topic, name) for topic in ("orders", "mail") for name in "abc"]
+    for topic in ("orders", "mail"):
+        bench.publish(topic, *(b"over" for _ in range(25)))
+    bench.leap(2 * MINUTE_MS)
+    set_policy(bench, message_ttl_ms=MINUTE_MS)
+    expired = 0
+    for _ in range(1_000):
+        bench.clock.advance(retention.SOON_MS)
+        bench.tick()
+        now = sum(sub.expired for sub in subs)
+        # What is left of a turn is used up by the subscription that is looked at.
+        assert now - expired < 2 * retention.LOOK_AT
+        expired = now
+    assert [sub.expired for sub in subs] == [25] * 6
+
+
 def test_what_was_done_with_stays_so_after_a_crash(bench: Bench) -> None:
     set_policy(bench, message_ttl_ms=MINUTE_MS)
     bench.subscribe("orders")
@@ -362,7 +383,7 @@ def test_sizes_survive_a_restart(bench: Bench) -> None:
 def test_a_topic_that_is_deleted_in_the_middle_of_a_round_leaves_nothing(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tarry.engine.topics.retention.TOPICS_AT_ONCE", 1)
+    monkeypatch.setattr(retention, "LOOK_AT", 1)
     topics = bench.engine.topics
     for name in ("first", "second"):
         bench.subscribe(name)

@@ -107,8 +107,11 @@ class RecentEntries:
         return whole
 
     def _in_sheaf(self, seq: int) -> Received | None:
-        batch = self._bound(seq, 1)
-        return None if batch is None else batch[0]
+        number = bisect_right(self._first_seqs, seq) - 1
+        if number < 0:
+            return None
+        batch, at = self._batches[number], seq - self._first_seqs[number]
+        return batch[at] if at < len(batch) else None
 
     def _bound(self, first_seq: int, count: int) -> EntryBatch | None:
         """The entries from a seq on, up to so many, as far as batches of their topic follow one another."""

@@ -4,8 +4,8 @@ Time to live counts from the due instant or the publication, whichever is later:
 with by it. A quota that refuses producers loses nothing, so it counts everything that is stored; one that evicts does lose
 entries, so it neither counts nor evicts what still waits. Retention keeps what every subscription is done with.
 
-BodySizes are those of whole chunks, spread evenly over their entries. All of it is looked at once in a while, and a bounded
-number of entries at a time.
+BodySizes are those of whole chunks, spread evenly over their entries. All of it is looked at once in a while, in rounds over all
+topics and their subscriptions, and a bounded number of entries in one turn of the loop.
 """
 
 from collections.abc import Sequence
@@ -26,12 +26,14 @@ from tarry.engine.topics.topic import Topic
 from tarry.engine.topics.topic_records import TopicRecords
 
 EVERY_MS: Final = SECOND_MS
-SOON_MS: Final = 50
+SOON_MS: Final = 20
 """When there is more to look at than one turn may."""
-TOPICS_AT_ONCE: Final = 1_000
-"""Topics that are looked at in one turn."""
-LOOK_AT: Final = 4_096
-"""Entries of one subscription that are looked at in one turn."""
+LOOK_AT: Final = 1_024
+"""Entries that are looked at in one turn, of all topics: some milliseconds of the loop's time."""
+EACH: Final = 4
+"""A topic or a subscription costs as much as so many entries."""
+EVICT_AT_ONCE: Final = 4_096
+"""Entries of one subscription that are evicted in one turn. None of them is read."""
 FIELDS: Final = ("message_ttl_ms", "backlog_bytes", "backlog_ms", "retention_ms")
 """The policies that are upheld here."""
 EVICT_TO: Final = 0.9
@@ -50,7 +52,12 @@ class Retention:
         self._upheld = False
         self._round: list[Topic] = []
         """The topics that are yet to be looked at in this round; `_more` says whether one of it has more to look at."""
+        self._topic: Topic | None = None
+        self._subs: list[Subscription] = []
+        """The topic that is looked at, and those of its subscriptions that are yet to be."""
         self._more = False
+        self._room = 0
+        """How much more this turn may look at."""
 
     def turn(self, now_ms: int) -> int:
         """Look at topics that have such a policy; gives the instant of the next turn."""
@@ -60,29 +67,43 @@ class Retention:
             return again_ms
         # Once more after the last of them is gone: what was full is full no longer.
         self._upheld = said
-        if not self._round:
+        if not self._round and self._topic is None:
             self._round = list(self._records.by_name.values())
             self._more = False
-        for topic in self._round[-TOPICS_AT_ONCE:]:
-            self._more |= self._uphold(topic, now_ms)
-        del self._round[-TOPICS_AT_ONCE:]
+        self._room = LOOK_AT
+        while self._room > 0 and (self._topic is not None or self._round):
+            self._room -= EACH
+            self._go_on(now_ms)
         self._looked = {sub: at for sub, at in self._looked.items() if not sub.closed}
-        return now_ms + SOON_MS if self._round or self._more else again_ms
+        return now_ms + SOON_MS if self._round or self._topic is not None or self._more else again_ms
 
-    def _uphold(self, topic: Topic, now_ms: int) -> bool:
-        """Uphold the policies of one topic; whether there is more to look at."""
-        more = False
+    def _go_on(self, now_ms: int) -> None:
+        """Look at the next subscription or, when a topic has no more of them, at the topic itself."""
+        topic = self._topic
+        if topic is None:
+            topic = self._topic = self._round.pop()
+            self._subs = [sub for sub in topic.subscriptions.values() if sub.durable]
         policy = self._policies.at_topic(topic.name)
-        durable = [sub for sub in topic.subscriptions.values() if sub.durable]
-        if policy.message_ttl_ms:
-            for sub in durable:
-                more |= self.expire(sub, now_ms - policy.message_ttl_ms)
-        if policy.backlog_bytes or policy.backlog_ms:
-            more |= self._uphold_quota(topic, durable, policy, now_ms)
-        else:
-            topic.full = None
+        if self._subs and (policy.message_ttl_ms or _evicts(policy)):
+            sub = self._subs.pop()
+            if not sub.closed:
+                self._more |= self._uphold(sub, policy, now_ms)
+            return
+        self._topic = None
+        self._subs = []
+        topic.full = policy.backlog_action if self._is_full(topic, policy, now_ms) else None
         if policy.retention_ms:
             self._records.trim(topic, self._kept_from(topic, policy, now_ms))
+
+    def _uphold(self, sub: Subscription, policy: Effective, now_ms: int) -> bool:
+        """Uphold the policies of one subscription; whether there is more to look at."""
+        more = False
+        if policy.message_ttl_ms:
+            more |= self.expire(sub, now_ms - policy.message_ttl_ms)
+        if _evicts(policy) and policy.backlog_ms:
+            more |= self.expire(sub, now_ms - policy.backlog_ms)
+        if _evicts(policy) and policy.backlog_bytes:
+            more |= self._evict(sub, policy.backlog_bytes)
         return more
 
     # Time to live
@@ -90,6 +111,7 @@ class Retention:
     def expire(self, sub: Subscription, before_ms: int) -> bool:
         """Be done with the entries that could be had before an instant; whether there is more to look at."""
         ids = due_entries(sub, self._looked.get(sub, 0)).first(LOOK_AT)
+        self._room -= len(ids)
         over: list[int] = []
         young = False
         for entry_id, entry in zip(ids.tolist(), self._read(sub.topic, ids), strict=True):
@@ -114,20 +136,11 @@ class Retention:
 
     # Quota
 
-    def _uphold_quota(self, topic: Topic, subs: list[Subscription], policy: Effective, now_ms: int) -> bool:
-        if policy.backlog_action != "consumer_backlog_eviction":
-            topic.full = policy.backlog_action if self._is_full(topic, subs, policy, now_ms) else None
+    def _is_full(self, topic: Topic, policy: Effective, now_ms: int) -> bool:
+        """Whether producers are to be refused because of a backlog."""
+        if _evicts(policy):
             return False
-        topic.full = None
-        more = False
-        for sub in subs:
-            if policy.backlog_ms:
-                more |= self.expire(sub, now_ms - policy.backlog_ms)
-            if policy.backlog_bytes:
-                more |= self._evict(sub, policy.backlog_bytes)
-        return more
-
-    def _is_full(self, topic: Topic, subs: list[Subscription], policy: Effective, now_ms: int) -> bool:
+        subs = [sub for sub in topic.subscriptions.values() if sub.durable]
         if policy.backlog_bytes and any(backlog_bytes(sub) >= policy.backlog_bytes for sub in subs):
             return True
         if not policy.backlog_ms:
@@ -145,10 +158,10 @@ class Retention:
         if due * each <= limit_bytes:
             return False
         count = due - int(limit_bytes * EVICT_TO / each)
-        ids = due_entries(sub).first(min(count, LOOK_AT)).tolist()
+        ids = due_entries(sub).first(min(count, EVICT_AT_ONCE)).tolist()
         sub.expired += len(ids)
         _ = sub.ack(ids)
-        return count > LOOK_AT
+        return count > EVICT_AT_ONCE
 
     # Retention
 
@@ -160,6 +173,11 @@ class Retention:
         if policy.retention_bytes >= 0 and (each := topic.mean_bytes(topic.first, bound)):
             kept = max(kept, bound - int(policy.retention_bytes / each))
         return min(bound, kept)
+
+
+def _evicts(policy: Effective) -> bool:
+    """Whether a quota is kept by evicting entries, and not by refusing producers."""
+    return policy.backlog_action == "consumer_backlog_eviction"
 
 
 def due_entries(sub: Subscription, start: int = 0) -> Absent:
