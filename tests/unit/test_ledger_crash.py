@@ -8,10 +8,13 @@ import pytest
 
 from tarry.core.errors import Damage
 from tarry.ledger import recovery, writer
+from tarry.ledger.head import HEAD_BYTES, HEAD_NAME, decode_head, encode_head
 from tarry.ledger.ledger import Ledger
+from tarry.ledger.log.frame_log import PlacedFrame
+from tarry.ledger.log.local_log import LocalLog
 from tarry.ledger.segment import BLOCK_BYTES, Segment
 from tarry.testing.disk import SimulatedCrash, SimulatedDisk, SimulatedFile
-from tests.unit.ledger_kit import Model, open_ledger, record
+from tests.unit.ledger_kit import FOLDER, Model, open_ledger, record
 
 ROUNDS = 26
 
@@ -142,30 +145,31 @@ def skip_the_sync(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def call_back_before_the_sync(monkeypatch: pytest.MonkeyPatch) -> None:
-    write = writer.Writer._write
+    take = writer.Writer._take
 
-    def early(self: writer.Writer, batch: list[writer.Queued]) -> int:
-        self.durable_seq += (records := sum(queued.unit.records for queued in batch))
-        self._call_back([queued.done for queued in batch], None)
+    def early(self: writer.Writer) -> writer.TakenUnits:
+        taken = take(self)
+        records = sum(queued.unit.records for queued in taken.batch)
+        self.durable_seq += records
+        self._call_back([queued.done for queued in taken.batch], None)
         self.durable_seq -= records
-        for at, queued in enumerate(batch):
-            batch[at] = msgspec.structs.replace(queued, done=lambda error: None)
-        return write(self, batch)
+        told = [msgspec.structs.replace(queued, done=lambda error: None) for queued in taken.batch]
+        return msgspec.structs.replace(taken, batch=told)
 
-    monkeypatch.setattr(writer.Writer, "_write", early)
+    monkeypatch.setattr(writer.Writer, "_take", early)
 
 
 def publish_the_head_before_the_sync(monkeypatch: pytest.MonkeyPatch) -> None:
-    write = writer.Writer._write
+    append = LocalLog.append
 
-    def early(self: writer.Writer, batch: list[writer.Queued]) -> int:
-        active = self.active
-        end, active.end = active.end, active.end + 1000
-        self.publish()
-        active.end = end
-        return write(self, batch)
+    def early(self: LocalLog, frame: PlacedFrame) -> None:
+        head = decode_head(self._disk.open(f"{FOLDER}/{HEAD_NAME}").read(HEAD_BYTES, 0))
+        if head is not None and head.segment == frame.segment:
+            ahead = head._replace(offset=frame.offset + 1000)
+            self._disk.open(f"{FOLDER}/{HEAD_NAME}").write(encode_head(ahead), 0)
+        append(self, frame)
 
-    monkeypatch.setattr(writer.Writer, "_write", early)
+    monkeypatch.setattr(LocalLog, "append", early)
 
 
 def skip_the_zeroing(monkeypatch: pytest.MonkeyPatch) -> None:

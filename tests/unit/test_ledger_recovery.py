@@ -427,7 +427,7 @@ def test_the_head_is_published_after_recovery() -> None:
     disk.remove(HEAD)
     ledger = open_ledger(disk)
     last = ledger.segments()[-1]
-    assert decode_head(get(disk, HEAD)) == (LEDGER_ID, ledger.durable_seq, 2, last.used_bytes)
+    assert decode_head(get(disk, HEAD)) == (LEDGER_ID, ledger.durable_seq, 2, last.used_bytes, 0, 0)
 
 
 def test_unfinished_and_odd_spares_are_removed() -> None:

@@ -13,7 +13,7 @@ HEAD_NAME: Final = "head"
 HEAD_BYTES: Final = 64
 _MAGIC: Final = b"TYhd"
 _SUMS: Final = Layout("<4sI")
-_LAYOUT: Final = Layout("<16sQQQ16x")
+_LAYOUT: Final = Layout("<16sQQQQQ")
 
 
 class DurableHead(NamedTuple):
@@ -23,6 +23,10 @@ class DurableHead(NamedTuple):
     seq: int
     segment: int
     offset: int
+    epoch: int = 0
+    """Of the replicated log; 0 for a ledger on this machine's disk."""
+    log_offset: int = 0
+    """Where a reader of the replicated log goes on after that seq."""
 
 
 def encode_head(head: DurableHead) -> bytes:

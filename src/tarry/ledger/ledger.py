@@ -26,6 +26,7 @@ from tarry.core.errors import Invalid, NotFound, TooLarge, Unavailable
 from tarry.ledger.disk import Disk
 from tarry.ledger.frame import HEADER_BYTES, Unit, frame_bytes, unit_of
 from tarry.ledger.head import HEAD_NAME
+from tarry.ledger.log.local_log import LocalLog
 from tarry.ledger.reader import Reader, StoredRecord, Stretch
 from tarry.ledger.record import Encoded
 from tarry.ledger.recovery import Recovered, recover
@@ -66,15 +67,13 @@ class Ledger:
         self._spares = Spares(disk, folder, settings.segment_bytes)
         self._reader = Reader(found.segments)
         self._head = disk.open(f"{folder}/{HEAD_NAME}", create=True)
+        self._log = LocalLog(disk, folder, self._reader, self._spares, sealed=found.sealed)
         self._writer = Writer(
-            disk,
-            folder,
             clock,
             found.ledger_id,
             self._head,
-            self._reader,
+            self._log,
             self._spares,
-            sealed=found.sealed,
             segment_bytes=settings.segment_bytes,
             max_records=settings.commit_max_records,
             max_bytes=settings.commit_max_bytes,
@@ -309,8 +308,6 @@ class Ledger:
                 if self._disk.exists(segment.path):
                     self._disk.remove(segment.path)
                 self._removal_synced = False
-                with self._writer.lock:
-                    self._reader.segments = self._reader.segments[1:]
                 self._reader.forget(segment)
                 reclaimed += 1
             self._sync_removal()

@@ -195,9 +195,17 @@ class Reader:
             last.first_seq + last.records - 1,
         )
 
-    def forget(self, segment: Segment) -> None:
-        """Drop all that is kept of a segment that is being reclaimed."""
+    def add(self, segment: Segment) -> None:
+        """Take in a segment that was begun."""
         with self._lock:
+            before, self.segments = self.segments, [*self.segments, segment]
+        if before:
+            self.opened(before[-1])
+
+    def forget(self, segment: Segment) -> None:
+        """Drop a segment that is being reclaimed, and all that is kept of it."""
+        with self._lock:
+            self.segments = [one for one in self.segments if one is not segment]
             self._open.pop(segment.number, None)
             for key in [key for key in self._tables if key[0] == segment.number]:
                 del self._tables[key]

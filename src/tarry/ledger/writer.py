@@ -1,9 +1,10 @@
-"""The writer: takes whatever has queued, writes it as one frame, syncs, publishes, calls back (R1, R2).
+"""The writer: takes whatever has queued, hands it to the log as one frame, and calls back once that is durable (R1, R2).
 
-There is at most one unsynced frame. Nothing is called back before its frame is synced and the head is
-published, and then in the order of the seqs. A write or sync that fails stops it for good: after a failed
-sync the page cache may claim what the disk does not have, so it never tries again. A shortage of open files or of
-memory before anything of a frame was written is no such failure: that frame is held, and tried again.
+Where a frame becomes durable, and how many may be on their way to it, is the log's (`tarry.ledger.log`): with the disk it is
+one. Nothing is called back before its frame is durable and the head is published, and then in the order of the seqs. A log
+that fails stops the writer for good: after a failed sync the page cache may claim what the disk does not have, so it
+never tries again. A shortage of open files or of memory before anything of a frame was written is no such failure: that
+frame is held, and tried again.
 
 With `start` it has two threads, this one's and the preparer's of spare segments; without, `commit` is called
 by hand and everything happens in that call.
@@ -22,11 +23,11 @@ from msgspec import Struct
 
 from tarry.core.clock import Clock
 from tarry.core.errors import TarryError, Unavailable
-from tarry.ledger.disk import Disk, File
-from tarry.ledger.frame import SEAL_BYTES, Unit, encode_seal, frame_bytes, rows_parts
+from tarry.ledger.disk import File
+from tarry.ledger.frame import SEAL_BYTES, Unit, frame_bytes, rows_parts, segment_id_of
 from tarry.ledger.head import DurableHead, encode_head
-from tarry.ledger.reader import Reader
-from tarry.ledger.segment import Segment, SegmentHeader, begin_segment, usable_bytes
+from tarry.ledger.log.frame_log import FrameLog, PlacedFrame
+from tarry.ledger.segment import BLOCK_BYTES, Segment, SegmentHeader, usable_bytes
 from tarry.ledger.segment_space import SegmentSpace
 from tarry.ledger.spares import Spares
 from tarry.ledger.wakeup import Wakeup
@@ -43,6 +44,8 @@ LARGE_BYTES: Final = 128 * 1024
 """A unit of this size does not wait for others."""
 RETRY_WRITING_S: Final = 1.0
 """After a shortage: so long until the held frame is tried again."""
+SETTLE_S: Final = 0.002
+"""So long it listens to a log that has frames on their way, until it looks again whether more has queued."""
 
 log = logging.getLogger(__name__)
 
@@ -55,55 +58,68 @@ class Queued(Struct, frozen=True):
     done: Done
 
 
-class TakenUnits(Struct, frozen=True):
+class TakenUnits(Struct, frozen=True, gc=False):
     """The units of one frame, and whether they need a new segment."""
 
     batch: list[Queued]
     roll: bool
 
 
+class SentUnits(Struct, frozen=True, gc=False):
+    """The units of a frame that the log has, and is not known to be durable yet."""
+
+    batch: list[Queued]
+    last_seq: int
+
+
 class Writer:
-    """Writes to the newest segment of one ledger."""
+    """Writes the frames of one ledger to its log."""
 
     def __init__(
         self,
-        disk: Disk,
-        folder: str,
         clock: Clock,
         ledger_id: bytes,
         head: File,
-        reader: Reader,
+        log: FrameLog,
         spares: Spares,
         *,
-        sealed: bool,
         segment_bytes: int,
         max_records: int,
         max_bytes: int,
         spare_segments: int,
     ) -> None:
-        self._disk = disk
-        self._folder = folder
         self._clock = clock
         self._ledger_id = ledger_id
         self._head = head
-        self._reader = reader
+        self._log = log
         self._spares = spares
-        self._sealed = sealed
         self._segment_bytes = segment_bytes
         self._max_records = max_records
         self._max_bytes = max_bytes
         self._spare_segments = spare_segments
-        self.active: Segment = reader.segments[-1]
-        self.durable_seq = self.active.last_seq
+        active = log.active
+        self.durable_seq = active.last_seq
+        self._number = active.number
+        """Of the segment that the next frame goes to."""
+        self._segment_id = active.segment_id
+        self._frames = active.frames
+        """The number of the next frame in its segment."""
+        self._end = active.end
+        """Where in its segment the next frame goes."""
+        self._sent_seq = active.last_seq
+        """The last seq that the log was given."""
         self.failed: OSError | None = None
         self.queue: deque[Queued] = deque()
         self.lock = threading.Lock()
-        """Held while taking from the queue, and while the list of segments is changed."""
-        free_bytes = self.active.size_bytes - self.active.end - SEAL_BYTES
+        """Held while taking from the queue."""
+        free_bytes = active.size_bytes - active.end - SEAL_BYTES
         self.space = SegmentSpace(free_bytes, usable_bytes(segment_bytes))
-        self._in_flight: list[Queued] = []
+        self._sent: deque[SentUnits] = deque()
+        """The frames on their way to be durable."""
         self._held: TakenUnits | None = None
-        """A frame that could not be begun for want of open files or memory."""
+        """A frame that the log was not given yet: for want of open files or memory, or because a segment must be whole first."""
+        self._short = False
+        """Whether it is for a shortage."""
         self._written = False
         """Whether anything of the present frame may be in its file."""
         self.on_failed: Callable[[OSError], None] | None = None
@@ -154,48 +170,79 @@ class Writer:
             return False
         return self._spares.prepare()
 
-    def commit(self) -> int:
-        """Make what has queued durable, up to the bounds, in one frame; return the number of records."""
+    @property
+    def active(self) -> Segment:
+        """The newest segment."""
+        return self._log.active
+
+    def commit(self, wait_s: float = 0.0) -> int:
+        """Give the log what has queued as one frame, up to the bounds, if it takes one more; call back for what is durable.
+
+        Waits up to so long for a log that says later what has become durable. Returns the number of durable records.
+        """
         if self.failed is not None:
-            self._abandon([])
+            self._abandon()
             return 0
-        taken = self._held or self._take()
-        batch = self._in_flight = taken.batch
-        if not batch:
-            return 0
-        records = 0
-        self._written = False
+        sent, before, durable = self._sent, self.durable_seq, 0
         try:
-            if taken.roll:
-                self._roll()
-                taken = TakenUnits(batch, roll=False)
-            records = self._write(batch)
-            self.publish()
+            if not sent or (len(sent) < self._log.in_flight and not self._nudged):
+                self._written = False
+                self._send()
+            if sent:
+                durable = self._log.settle(wait_s)
+                if durable:
+                    self.durable_seq = sent[durable - 1].last_seq
+                    self.publish()
         except (OSError, MemoryError) as error:
             if not self._written and _is_shortage(error) and not self._stopping:
-                self._hold(taken, error)
+                self._hold(error)
                 return 0
             self._fail(error if isinstance(error, OSError) else OSError(ENOMEM, "no memory"))
-            if not records:
-                self._abandon(batch)
+            if not durable:
+                self._abandon()
                 return 0
-        self._held = None
-        self.finished_bytes += sum([queued.content_bytes for queued in batch])
-        self._call_back([queued.done for queued in batch], None)
-        return records
+        if durable:
+            batch = sent.popleft().batch
+            for _ in range(durable - 1):
+                batch = [*batch, *sent.popleft().batch]
+            self.finished_bytes += sum([queued.content_bytes for queued in batch])
+            self._call_back([queued.done for queued in batch], None)
+        return self.durable_seq - before
 
-    def _hold(self, taken: TakenUnits, error: Exception) -> None:
-        """Keep a frame for the next attempt."""
-        if self._held is None:
+    def _hold(self, error: Exception) -> None:
+        """Keep the frame that could not be begun for the next attempt."""
+        if not self._short:
             log.warning("the ledger waits, and tries again: %r", error)
-        self._held = taken
+        self._short = True
+
+    def _send(self) -> None:
+        """Give the log the held frame, or one of what has queued."""
+        if self._held is None and self.queue:
+            self._held = self._take()
+        taken = self._held
+        if taken is None or (taken.roll and self._sent):
+            return
+        if taken.roll:
+            self._roll()
+            taken = self._held = TakenUnits(taken.batch, roll=False)
+        units = [queued.unit for queued in taken.batch]
+        first_seq = self._sent_seq + 1
+        pieces = rows_parts(units, self._segment_id, self._frames, first_seq)
+        records = sum([unit.records for unit in units])
+        length = sum(map(len, pieces))
+        self._written = True
+        self._log.append(PlacedFrame(first_seq, records, self._number, self._end, length, pieces))
+        self._held = None
+        self._short = False
+        self._frames += 1
+        self._end += length
+        self._sent_seq += records
+        self._sent.append(SentUnits(taken.batch, self._sent_seq))
 
     def _take(self) -> TakenUnits:
-        """Take whole units for one frame from the queue."""
+        """Take whole units for one frame from the queue, which is not empty."""
         with self.lock:
             queue, room = self.queue, self.space
-            if not queue:
-                return TakenUnits([], roll=False)
             batch = [queue.popleft()]
             content, records = batch[0].content_bytes, batch[0].unit.records
             roll = room.needs_roll(frame_bytes(content))
@@ -215,57 +262,32 @@ class Writer:
             return TakenUnits(batch, roll)
 
     def _roll(self) -> None:
-        """Begin the next segment. All frames of the one before have been synced."""
-        # It stays the next one until it is a segment: each of these steps may be done again.
-        spare = self._spares.next
+        """Let the next frame begin a new segment. All frames before are durable."""
+        number = self._number + 1
         header = SegmentHeader(
-            self._ledger_id,
-            self.active.number + 1,
-            self.durable_seq + 1,
-            self._clock.now_ms(),
-            self._segment_bytes,
+            self._ledger_id, number, self._sent_seq + 1, self._clock.now_ms(), self._segment_bytes
         )
-        segment = begin_segment(self._disk, self._folder, spare.path, spare.file, header)
-        self._spares.take()
-        with self.lock:
-            self._reader.segments = [*self._reader.segments, segment]
-        self._reader.opened(self.active)
-        self.active = segment
+        self._log.begin(header)
+        self._number, self._segment_id = number, segment_id_of(self._ledger_id, number)
+        self._frames, self._end = 0, BLOCK_BYTES
         self._prepare.set()
 
-    def _write(self, batch: list[Queued]) -> int:
-        active, first_seq = self.active, self.durable_seq + 1
-        units = [queued.unit for queued in batch]
-        parts = rows_parts(units, active.segment_id, active.frames, first_seq)
-        records = sum([unit.records for unit in units])
-        self._written = True
-        active.file.write_parts(parts, active.end)
-        active.file.sync()
-        active.add(first_seq, records, sum(map(len, parts)))
-        self._sealed = False
-        self.durable_seq += records
-        return records
-
     def publish(self) -> None:
-        """Write the head. Only what has been synced is in it (R1)."""
-        active = self.active
-        head = DurableHead(self._ledger_id, self.durable_seq, active.number, active.end)
+        """Write the head. Only what is durable is in it (R1)."""
+        active = self._log.active
+        log_offset, epoch, _ = self._log.position
+        head = DurableHead(self._ledger_id, self.durable_seq, active.number, active.end, epoch, log_offset)
         self._head.write(encode_head(head), 0)
 
     def seal(self) -> None:
-        """Mark a clean end, unless it ends with a mark already. There is always room for it."""
-        if self._sealed or self.failed is not None:
-            return
-        active = self.active
-        frame = encode_seal(active.segment_id, active.frames, self.durable_seq + 1)
-        try:
-            active.file.write(frame, active.end)
-            active.file.sync()
-            active.add(self.durable_seq + 1, 0, len(frame))
-            self.publish()
-        except OSError as error:
-            self._fail(error)
-        self._sealed = True
+        """Mark a clean end, and let go of the log."""
+        if self.failed is None:
+            try:
+                if self._log.finish(self.durable_seq + 1):
+                    self.publish()
+            except OSError as error:
+                self._fail(error)
+        self._log.close()
 
     def _fail(self, error: OSError) -> None:
         self.failed = error
@@ -274,11 +296,15 @@ class Writer:
             with contextlib.suppress(RuntimeError):  # The loop is closed: nobody is left to be told.
                 self._post(partial(self.on_failed, error))
 
-    def _abandon(self, batch: list[Queued]) -> None:
+    def _abandon(self) -> None:
         """Tell everyone who waits that it is not known what became of theirs."""
-        self._held = None
+        batch = [queued for frame in self._sent for queued in frame.batch]
+        self._sent.clear()
+        if self._held is not None:
+            batch += self._held.batch
+            self._held = None
         with self.lock:
-            batch = [*batch, *self.queue]
+            batch += self.queue
             self.queue.clear()
         if batch:
             reason = f"the disk failed ({self.failed}): the operation may or may not be stored"
@@ -323,15 +349,15 @@ class Writer:
         for thread in self._threads:
             thread.join()
         self._threads = []
-        while self.queue or self._held:
-            self.commit()
+        while self.queue or self._held or self._sent:
+            self.commit(SETTLE_S)
 
     def _write_on(self, wake: Wakeup) -> None:
         while True:
             # What queues while it writes brings a nudge of its own.
-            while (self.queue or self._held) and (not self._nudged or self._stopping):
+            while self._sent or ((self.queue or self._held) and (not self._nudged or self._stopping)):
                 self._commit_or_fail()
-                if self._held is not None and not self._stopping:
+                if self._short and not self._stopping:
                     self._ending.wait(RETRY_WRITING_S)
             if self._stopping:
                 return
@@ -339,13 +365,14 @@ class Writer:
 
     def _commit_or_fail(self) -> None:
         """A fault in this program stops the writer as a fault of the disk does: never silently."""
+        room = len(self._sent) + 1 < self._log.in_flight
         try:
-            self.commit()
+            self.commit(0.0 if self.queue and room else SETTLE_S)
         except Exception as error:
             log.exception("the writer failed")
             failed = OSError(EIO, f"the writer failed: {error!r}")
             self._fail(failed)
-            self._abandon(self._in_flight)
+            self._abandon()
 
     def _prepare_on(self) -> None:
         while not self._stopping:

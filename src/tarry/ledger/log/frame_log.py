@@ -1,26 +1,26 @@
 """The interface between the writer and the place where its frames become durable, in order, by one owner at a time."""
 
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import Protocol
+
+from msgspec import Struct
 
 from tarry.ledger.log.fold import LogPosition
 from tarry.ledger.segment import Segment, SegmentHeader
 
 
-class PlacedFrame(NamedTuple):
+class PlacedFrame(Struct, frozen=True, gc=False):
     """A frame on its way to be durable, with its place in the segments."""
 
     first_seq: int
     records: int
+    segment: int
+    """The number of its segment."""
     offset: int
-    """In the newest segment."""
+    """Its place in the segment."""
+    length: int
     pieces: Sequence[bytes]
     """Its bytes, which are megabytes at times and not copied."""
-
-    @property
-    def length(self) -> int:
-        """How many bytes it has."""
-        return sum(map(len, self.pieces))
 
 
 class FrameLog(Protocol):
@@ -51,8 +51,8 @@ class FrameLog(Protocol):
     def settle(self, wait_s: float) -> int:
         """How many more frames, in the order of sending, are durable and in the segments here; waits up to so long for the first."""
 
-    def finish(self, next_seq: int) -> None:
-        """Mark a clean end: nothing more is appended. Nothing is in flight."""
+    def finish(self, next_seq: int) -> bool:
+        """Mark a clean end: nothing more is appended, and nothing is in flight. Whether the head has to say more by it."""
 
     def trim(self, upto_seq: int) -> None:
         """Let go of the frames of segments that end at or before a seq: they were reclaimed here."""
