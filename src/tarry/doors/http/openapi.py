@@ -28,6 +28,20 @@ _PARAMETERS: Final = {
 }
 """Parameters in paths: what they are, their pattern, and their longest."""
 
+_TAGS: Final = {
+    "Messages": ("Messages that wait, by id or by name, and what became of them", ("messages", "names")),
+    "Batches": ("Millions of messages, staged as one batch and accepted or cancelled together", ("batches",)),
+    "Repeats": ("Messages that are sent again and again, by an interval or by cron", ("repeats",)),
+    "Topics": ("Tarry's own topics: entries, delayed entries and subscriptions", ("topics",)),
+    "Policies": ("Limits and defaults of the broker, a namespace or a topic", ("policies",)),
+    "Figures": ("What the dashboard shows", ("me", "overview", "upcoming", "slots", "backlogs", "status")),
+    "Operation": (
+        "Health, metrics, the ledger's bytes and backups",
+        ("ledger", "backups", "healthz", "readyz", "metrics", "openapi.json"),
+    ),
+}
+"""Groups of operations: the description of each, and the first segments of the paths (after `/v1`) that belong to it."""
+
 _LINKS: Final = {
     "schedule": {
         name: {"operationId": name, "parameters": {"id": "$response.body#/id"}}
@@ -85,7 +99,10 @@ def build_document(version: str, *, is_open: bool) -> bytes:
                 "version": version,
                 "description": "Holds messages until they are due and delivers each one: never early, never lost, on time.",
                 "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
+                "contact": {"name": "The contributors to Tarry"},
             },
+            "servers": [{"url": "/", "description": "The server that answers with this document"}],
+            "tags": [{"name": tag, "description": text} for tag, (text, _) in _TAGS.items()],
             "security": [{"token": []}, {}] if is_open else [{"token": []}],
             "paths": paths,
             "components": {
@@ -142,6 +159,7 @@ def _describe(operation: Operation, by_type: Components) -> dict[str, Any]:
     described: dict[str, Any] = {
         "operationId": operation.name,
         "summary": operation.summary,
+        "tags": [_tag(operation.path)],
         "parameters": _parameters(operation),
         "responses": {
             **{
@@ -154,6 +172,7 @@ def _describe(operation: Operation, by_type: Components) -> dict[str, Any]:
     right = operation.right
     if right.reach == "open":
         described["security"] = []
+        described["description"] = "Needs no token."
     else:
         roles = " or ".join(dict.fromkeys((*right.roles, "admin"))) if right.roles else "any"
         described["description"] = f"Role: {roles}. Reach: {REACHES[right.reach]}."
@@ -163,6 +182,11 @@ def _describe(operation: Operation, by_type: Components) -> dict[str, Any]:
             "content": _content(operation.body, by_type),
         }
     return described
+
+
+def _tag(path: str) -> str:
+    segment = path.removeprefix("/v1").split("/")[1]
+    return next(tag for tag, (_, segments) in _TAGS.items() if segment in segments)
 
 
 def _links(operation: Operation) -> dict[str, Any]:
