@@ -89,6 +89,11 @@ fuzz: .dev ## feed every door of a real server what it accepts, SEEDS=20 times, 
 container: .dev ## build the container file and run the image, as root on Debian: five minutes and 4 GB of disk
 	@$(BIN)/python -m pytest -m soak -o faulthandler_timeout=1800 tests/system $(ARGS)
 
+.PHONY: deploy-lint
+deploy-lint: .dev ## check deploy/ and the OpenAPI document with helm, kubeconform, Compose's loader, promtool and spectral: minutes the first time
+	@PYTHON=$(BIN)/python tools/linters.sh
+	@$(BIN)/python -m pytest tests/deploy $(ARGS)
+
 .PHONY: peers
 peers: .dev ## run suites that others wrote and write docs/conformance.md: about an hour and a half (ARGS="--only pulsar-go")
 	@$(BIN)/python -m tests.peers $(ARGS)
@@ -140,6 +145,11 @@ lock: .dev ## compile pyproject.toml and requirements/*.in into the locks (ARGS=
 proto: .dev ## compile the .proto files into the modules beside them
 	@cd src && ../$(BIN)/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. \
 		tarry/doors/pulsar/wire.proto tarry/doors/dapr/delayed.proto
+
+.PHONY: manifests
+manifests: .dev ## write deploy/kubernetes from the chart in deploy/helm
+	@tools/linters.sh helm
+	@$(BIN)/python -m tests.deploy.manifests
 
 .PHONY: clean
 clean: ## remove the environment, caches and build products (never data)

@@ -25,12 +25,15 @@ RUN_BY: Final = {
     "docs/data.md": ("tests/pipeline/test_docs.py", "tests/pipeline/test_data_docs.py"),
     "docs/doors/dapr.md": ("tests/unit/test_docs.py",),
     "docs/doors/http.md": ("tests/unit/test_docs.py",),
-    "docs/doors/matrix.md": ("tests/conformance/matrix/test_private_homeserver.py",),
     "docs/doors/pulsar.md": ("tests/unit/test_docs.py",),
     "docs/operations/backup.md": ("tests/unit/test_docs.py",),
     "docs/operations/deploy.md": ("tests/system/test_container.py",),
     "docs/operations/matrix.md": ("tests/unit/test_docs.py",),
     "docs/outlets/webhook.md": ("tests/unit/test_docs.py",),
+    "docs/quickstart/dapr.md": ("tests/unit/test_docs.py",),
+    "docs/quickstart/http.md": ("tests/unit/test_docs.py",),
+    "docs/quickstart/matrix.md": ("tests/conformance/matrix/test_private_homeserver.py",),
+    "docs/quickstart/pulsar.md": ("tests/unit/test_docs.py",),
     "docs/pipeline.md": ("tests/pipeline/test_docs.py",),
     "docs/pytest.md": ("tests/unit/test_pytest_plugin.py",),
     "docs/testing.md": ("tests/unit/test_docs.py",),
@@ -38,6 +41,8 @@ RUN_BY: Final = {
 """By page: the tests that run every block of it that is not in `NOT_RUN`."""
 
 _MAKE: Final = "sets up or runs a whole clone; that its targets exist is tested"
+_DOCKER: Final = "needs a Docker engine; tests/deploy runs the server as the file says"
+_CLUSTER: Final = "needs a cluster; tests/deploy runs the server as the manifest says"
 NOT_RUN: Final = {
     ("README.md", "make run     #"): _MAKE,
     ("README.md", "make run\n"): _MAKE,
@@ -45,8 +50,13 @@ NOT_RUN: Final = {
     (
         "README.md",
         ".venv/bin/tarry matrix user alice",
-    ): "needs a Synapse: run for docs/doors/matrix.md, which says the same",
+    ): "needs a Synapse: run for docs/quickstart/matrix.md, which says the same",
     ("docs/operations/deploy.md", "python3 -m venv /opt/tarry"): "installs the published package, as root",
+    ("docs/operations/compose.md", "cd deploy/compose"): _DOCKER,
+    ("docs/operations/compose.md", "curl -s http://127.0.0.1:8080"): _DOCKER,
+    ("docs/operations/kubernetes.md", "   kubectl create secret"): _CLUSTER,
+    ("docs/operations/kubernetes.md", "helm install"): _CLUSTER,
+    ("docs/operations/kubernetes.md", "kubectl apply"): _CLUSTER,
     ("docs/testing.md", "make soak"): "takes hours",
     (
         "docs/testing.md",
@@ -102,6 +112,18 @@ _VARYING: Final = (
     (re.compile(r" +"), " "),
 )
 """Parts of an output that differ from run to run."""
+
+
+def typed_and_shown(reader: "Reader", page: str) -> list[str]:
+    """Type every block of a page, and compare each output that the page shows."""
+    told = []
+    for block in runnable(page):
+        told.append(reader.run(block))
+        shown = output_below(block)
+        assert shown is None or shows(shown, told[-1]), (
+            f"{page}:{block.line} shows {shown}and a reader gets {told[-1]}"
+        )
+    return told
 
 
 def output_below(block: Block) -> str | None:

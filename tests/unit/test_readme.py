@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.documents import Reader, output_below, runnable, shows
+from tests.documents import Reader, output_below, runnable, shows, typed_and_shown
 from tests.processes import CLOSED_DOORS, ROOT, environment, free_port
 
 README = (ROOT / "README.md").read_text()
@@ -93,13 +93,7 @@ def test_every_command_works(tmp_path: Path) -> None:
         tmp_path, swaps, TARRY_URL=f"http://127.0.0.1:{port}", TARRY_LEDGER__SEGMENT_BYTES="1048576"
     )
     with up(tmp_path, port, **doors):
-        told = []
-        for block in runnable("README.md"):
-            told.append(reader.run(block))
-            if (shown := output_below(block)) is not None:
-                assert shows(shown, told[-1]), (
-                    f"README.md:{block.line} shows {shown}and a reader gets {told[-1]}"
-                )
+        told = typed_and_shown(reader, "README.md")
     assert not [one for one in told if '"status":' in one]
     scheduled, received, plug, webhook, delayed, beside, commands, _, client, many = told
     assert '"id":' in scheduled

@@ -32,6 +32,7 @@ _TAGS: Final = {
     "Messages": ("Messages that wait, by id or by name, and what became of them", ("messages", "names")),
     "Batches": ("Millions of messages, staged as one batch and accepted or cancelled together", ("batches",)),
     "Repeats": ("Messages that are sent again and again, by an interval or by cron", ("repeats",)),
+    "Pauses": ("Owners, topics and destinations whose messages wait until they are resumed", ("pauses",)),
     "Topics": ("Tarry's own topics: entries, delayed entries and subscriptions", ("topics",)),
     "Policies": ("Limits and defaults of the broker, a namespace or a topic", ("policies",)),
     "Figures": ("What the dashboard shows", ("me", "overview", "upcoming", "slots", "backlogs", "status")),

@@ -1,0 +1,1 @@
+"""The files of deploy/, with other people's tools and with the real server."""
