@@ -2,6 +2,7 @@
 
 import re
 import secrets
+import tomllib
 from pathlib import Path
 from typing import Any, Final
 
@@ -10,7 +11,8 @@ import yaml
 
 from tarry.config import load
 from tests.deploy.box import Contained, boxed, image
-from tests.deploy.manifests import FILE, chart_digest
+from tests.deploy.manifests import CHART, FILE, chart_digest
+from tests.processes import ROOT
 
 NO_PIPELINE: Final = {"TARRY_PIPELINE__ENABLED": "false", "TARRY_LEDGER__SEGMENT_BYTES": "1048576"}
 """Spark takes its time, and nothing here waits for it."""
@@ -30,6 +32,12 @@ def test_the_file_is_what_the_chart_makes_now() -> None:
     told = re.search(r"^# Chart: ([0-9a-f]{64})$", FILE.read_text(), re.MULTILINE)
     assert told is not None
     assert told[1] == chart_digest(), "the chart has changed; type: make manifests"
+
+
+def test_the_chart_is_for_this_version() -> None:
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert chart["version"] == chart["appVersion"] == project["version"]
 
 
 def test_there_is_one_server_on_a_volume_of_its_own_without_rights() -> None:
