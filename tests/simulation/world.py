@@ -15,7 +15,7 @@ from tarry.core.message import MessageView
 from tarry.core.policy import Policy
 from tarry.engine.answer import Answer, failed
 from tarry.engine.bodies.bodies import AGAIN_MS
-from tarry.engine.dispatch.dispatcher import ORDER_WAITS_MS
+from tarry.engine.dispatch.awaited_bodies import ORDER_WAITS_MS
 from tarry.engine.engine import Engine
 from tarry.engine.flights.flights import Told
 from tarry.testing.disk import SimulatedCrash

@@ -89,7 +89,7 @@ def test_a_burst_that_is_too_large_for_a_unit_is_parted_with_nothing_lost() -> N
 def test_of_many_that_are_due_together_each_ends_as_it_would_alone() -> None:
     bench = Bench()
     told: list[tuple[str, int, int]] = []
-    bench.dispatcher.on_sent = lambda door, late_ms, count: told.append((door, late_ms, count))
+    bench.dispatcher.sent.on_sent = lambda door, late_ms, count: told.append((door, late_ms, count))
     first, second = bench.reader(bench.subscribe("orders")), bench.reader(bench.subscribe("returns"))
     for number in range(20):
         topic = "returns" if number % 5 == 4 else "orders"

@@ -90,7 +90,7 @@ def test_encoding_a_burst(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None
 
 @pytest.mark.parametrize("destination", ["orders", FOREIGN])
 def test_deciding(bench: Bench, monkeypatch: pytest.MonkeyPatch, destination: str) -> None:
-    poison(monkeypatch, "dispatch.dispatcher.has_expired", lambda _key, head, _now: head.payload == POISON)
+    poison(monkeypatch, "dispatch.decisions.has_expired", lambda _key, head, _now: head.payload == POISON)
     answers = schedule_some(bench, destination, ttl_ms=60_000)
     bench.run(100)
     assert_only_the_fifth_failed(bench, answers)
@@ -123,7 +123,7 @@ def test_a_limit_that_cannot_be_kept(bench: Bench, monkeypatch: pytest.MonkeyPat
     bench.ask(bench.engine.set_policy("namespace", "public/default", Policy(send_per_second=1.0)))
     poison(
         monkeypatch,
-        "dispatch.dispatcher.Dispatcher._put_off",
+        "dispatch.decisions.Decisions._put_off",
         lambda _self, _key, head, *_rest: head.payload == POISON,
     )
     answers = schedule_some(bench, "orders")
@@ -218,7 +218,7 @@ def test_a_group_whose_unit_no_segment_holds(bench: Bench, destination: str) -> 
 
 
 def test_a_dead_letter_that_cannot_be_made(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    poison(monkeypatch, "flights.flights.dead_letter", lambda put, *_rest: put.payload == POISON)
+    poison(monkeypatch, "flights.failures.dead_letter", lambda put, *_rest: put.payload == POISON)
     done = bench.schedule(FOREIGN, payload=POISON, owner="ann", group="g", delay_ms=1)
     orphan = bench.schedule(FOREIGN, owner="ann", group="g")
     bench.wait(1)

@@ -239,7 +239,7 @@ def test_a_consumer_that_acknowledges_nothing_is_given_no_more(type_: Any) -> No
 def test_how_late_delayed_messages_were_is_told_by_door() -> None:
     desk = Desk()
     told: list[tuple[str, int, int]] = []
-    desk.bench.dispatcher.on_sent = lambda *late: told.append(late)
+    desk.bench.dispatcher.sent.on_sent = lambda *late: told.append(late)
     filled(desk, 3, deliver_at_time=desk.bench.now_ms + 1_000)
     desk.bench.leap(1_007)
     assert told == [("pulsar", 7, 3)]

@@ -218,7 +218,7 @@ def test_counters_and_pending_follow(bench: Bench) -> None:
 
 def test_one_message_is_told_of_by_its_lateness(bench: Bench) -> None:
     told: list[tuple[str, int, int]] = []
-    bench.dispatcher.on_sent = lambda *args: told.append(args)
+    bench.dispatcher.sent.on_sent = lambda *args: told.append(args)
     for _ in range(3):
         bench.schedule(delay_ms=10, door="http")
     bench.schedule(due_at_ms=1, door="pulsar")

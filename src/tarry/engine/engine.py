@@ -26,7 +26,7 @@ from tarry.core.names import namespace_of, parse_namespace, parse_topic
 from tarry.core.policy import Effective, Policy, Scope
 from tarry.engine.admission.columns import Columns, ColumnsScheduled
 from tarry.engine.answer import Answer, failed
-from tarry.engine.dispatch.dispatcher import OnSent
+from tarry.engine.dispatch.sent_report import OnSent
 from tarry.engine.dispatch.setting_aside import end_set_aside
 from tarry.engine.queries.commands import Ending
 from tarry.engine.queries.upcoming import Upcoming
@@ -97,7 +97,7 @@ class Engine:
 
     def tell_of_sent(self, on_sent: OnSent) -> None:
         """Have a function told of what is sent: the door, the lateness and how many."""
-        self.parts.dispatcher.on_sent = on_sent
+        self.parts.dispatcher.sent.on_sent = on_sent
 
     def tell_of_earlier(self, on_earlier: Callable[[int], None]) -> None:
         """Have a function told when something was added that is due before everything else."""

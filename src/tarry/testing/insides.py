@@ -160,17 +160,17 @@ class Insides(ABC):
     @property
     def awaited(self) -> Collection[int]:
         """The first seqs of due versions whose bodies are being fetched from the index."""
-        return self.dispatcher._awaiting
+        return self.dispatcher.awaited.lots
 
     @property
     def awaited_since_ms(self) -> int:
         """Since when bodies are being fetched; of no meaning while `awaited` is empty."""
-        return self.dispatcher._awaiting_since_ms
+        return self.dispatcher.awaited.since_ms
 
     @property
     def lanes_waiting(self) -> int:
         """How many lanes hold due versions that wait for their turn."""
-        return len(self.dispatcher._lanes)
+        return len(self.dispatcher.lanes)
 
     @property
     def chained(self) -> int:

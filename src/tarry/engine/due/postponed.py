@@ -4,13 +4,16 @@ A retry within a minute and a limit on sending write no record: the version keep
 the watermark, and the wheel has it at the instant at which it comes again.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from heapq import heappop, heappush
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tarry.ledger.record import Key
+
+Later = Callable[[Key, int, int], None]
+"""Has a version come again: its key, its lane, and the instant."""
 
 
 class Postponed:

@@ -27,15 +27,17 @@ from tarry.core.limits import MAX_DELAY_MS, MINUTE_MS
 from tarry.core.tracing import SendOutcome
 from tarry.engine.bodies.bodies import Bodies, Body, version_of
 from tarry.engine.bodies.body_sizes import SMALL_BYTES
+from tarry.engine.due.postponed import Later
 from tarry.engine.flights.boarding import Boarding
 from tarry.engine.flights.deferral import Deferral, parts_of
 from tarry.engine.flights.end_writer import ROOM_RETRY_MS, EndWriter, Otherwise
+from tarry.engine.flights.failures import Failures
 from tarry.engine.flights.flight import Departure, Flight
 from tarry.engine.flights.holding import DueMessage, Holding
 from tarry.engine.flights.stranded import Stranded
 from tarry.engine.isolation import Isolation
 from tarry.engine.journal.journal import Journal
-from tarry.engine.records.versions import dead_letter, dead_letter_topic, end_of, has_expired, new_version
+from tarry.engine.records.versions import end_of, has_expired, new_version
 from tarry.engine.settings import EngineSettings
 from tarry.engine.state.engine_state import EngineState
 from tarry.engine.state.led_groups import beginnings
@@ -85,13 +87,13 @@ class Flights:
         writing: EndWriter,
         stranded: Stranded,
         holding: Holding,
-        later: Callable[[Key, int, int], None],
-        expire: Callable[[Key, PutHead, int], None],
+        failures: Failures,
+        later: Later,
         sent: Callable[[Sequence[PutHead], int], None],
         seed: int,
         tracing: Tracing | None,
     ) -> None:
-        """`later` has a message come again at an instant, `expire` ends one whose time to live is over, `sent` hears of those that are."""
+        """`sent` hears of messages that were sent, and when."""
         self.by_seq: dict[int, Flight] = {}
         """Being sent, waiting for a place, or between two attempts."""
         self._journal = journal
@@ -113,7 +115,7 @@ class Flights:
         self._stranded = stranded
         self._holding = holding
         self._later = later
-        self._expire = expire
+        self._failures = failures
         self._random = random.Random(seed)
         self._boarding = Boarding(settings.concurrency, settings.concurrency_per_host)
         self._deferral = Deferral(journal, state, bodies, clock, writing, later)
@@ -193,7 +195,7 @@ class Flights:
             self.hold([DueMessage(flight.key, flight)])
             return False
         if has_expired(flight.key, flight.head, now_ms):
-            self._expire(flight.key, flight.head, now_ms)
+            self._failures.expire(flight.key, flight.head, flight.attempts, now_ms)
             return False
         return True
 
@@ -410,35 +412,9 @@ class Flights:
     def _fail(self, flight: Flight, reason: str, now_ms: int, error: str | None = None) -> None:
         def make() -> list[Record]:
             ended = flight.put or flight.head
-            return self.failure(flight.key, ended, reason, now_ms, flight.attempts, error)
+            return self._failures.records(flight.key, ended, reason, now_ms, flight.attempts, error)
 
         self._finish([flight], Event.REFUSED, make, now_ms)
-
-    def failure(
-        self,
-        key: Key,
-        head: Put | PutHead,
-        reason: str,
-        now_ms: int,
-        attempts: int,
-        error: str | None = None,
-    ) -> list[Record]:
-        """The end of a message as failed, and in the same unit its copy in the dead-letter topic.
-
-        A listed message needs no copy: it is remembered with its body, for its owner alone.
-        """
-        records: list[Record] = [end_of(head, key, "failed", now_ms, reason, None, attempts, error)]
-        records += self._state.groups.ends_of_orphans(head, head.origin or key, now_ms)
-        if self._settings.dead_letter_topic and not head.listed:
-            try:
-                put = self._bodies.version(key.seq)
-            except Damage as damage:
-                log.error("a dead letter cannot be written: %s", damage)
-                return records
-            topic = dead_letter_topic(head.namespace, self._settings.dead_letter_topic)
-            entry_id = self._state.topics.next_id(topic)
-            records.append(dead_letter(put, topic, entry_id, now_ms, reason, attempts))
-        return records
 
     def _finish(
         self,

@@ -17,7 +17,8 @@ from tarry.core.lifecycle import State
 from tarry.core.limits import HELD_MS
 from tarry.core.names import TOPIC_SCHEME
 from tarry.engine.answer import Answer, all_of
-from tarry.engine.dispatch.dispatcher import Dispatcher, has_waited
+from tarry.engine.dispatch.decisions import has_waited
+from tarry.engine.dispatch.dispatcher import Dispatcher
 from tarry.engine.journal.journal import Journal
 from tarry.engine.queries.commands import Commands
 from tarry.engine.queries.finding import Found

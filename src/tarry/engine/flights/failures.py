@@ -1,0 +1,105 @@
+"""The ends of messages that cannot be sent: refused, expired, damaged, set aside, or in the way of an error of their own."""
+
+import logging
+from collections.abc import Callable
+
+from tarry.core.errors import Damage
+from tarry.engine.bodies.bodies import Bodies
+from tarry.engine.flights.end_writer import EndWriter
+from tarry.engine.records.versions import dead_letter, dead_letter_topic, end_of, end_unread
+from tarry.engine.settings import EngineSettings
+from tarry.engine.state.engine_state import EngineState
+from tarry.ledger.read_record import PutHead, decode_head
+from tarry.ledger.record import Key, Put, Record
+
+log = logging.getLogger(__name__)
+
+EXPIRED = "its time to live was over before it could be sent"
+
+
+class Failures:
+    """Ends messages as failed, with the messages that wait for them and their copies in the dead-letter topic."""
+
+    def __init__(
+        self,
+        state: EngineState,
+        bodies: Bodies,
+        settings: EngineSettings,
+        end_writer: EndWriter,
+        killed: Callable[[int], None],
+    ) -> None:
+        """`killed` is told the seq of a version that is over, so that messages behind it go on."""
+        self._state = state
+        self._bodies = bodies
+        self._settings = settings
+        self._end_writer = end_writer
+        self._killed = killed
+
+    def records(
+        self,
+        key: Key,
+        head: Put | PutHead,
+        reason: str,
+        now_ms: int,
+        attempts: int,
+        error: str | None = None,
+    ) -> list[Record]:
+        """The end of a message as failed, and in the same unit its copy in the dead-letter topic.
+
+        A listed message needs no copy: it is remembered with its body, for its owner alone.
+        """
+        records: list[Record] = [end_of(head, key, "failed", now_ms, reason, None, attempts, error)]
+        records += self._state.groups.ends_of_orphans(head, head.origin or key, now_ms)
+        if self._settings.dead_letter_topic and not head.listed:
+            try:
+                put = self._bodies.version(key.seq)
+            except Damage as damage:
+                log.error("a dead letter cannot be written: %s", damage)
+                return records
+            topic = dead_letter_topic(head.namespace, self._settings.dead_letter_topic)
+            entry_id = self._state.topics.next_id(topic)
+            records.append(dead_letter(put, topic, entry_id, now_ms, reason, attempts))
+        return records
+
+    def expire(self, key: Key, head: PutHead, attempts: int, now_ms: int) -> None:
+        """End a message whose time to live is over. It has no dead letter."""
+
+        def ends() -> list[Record]:
+            orphans = self._state.groups.ends_of_orphans(head, head.origin or key, now_ms)
+            return [end_of(head, key, "failed", now_ms, EXPIRED, None, attempts), *orphans]
+
+        self._end_writer.end(key, ends)
+        self._killed(key.seq)
+
+    def end_failed(self, key: Key, reason: str, now_ms: int) -> None:
+        """End a message that cannot be dispatched."""
+        if self._state.topics.ready_unread(key.seq):
+            # A delayed entry: whoever reads it finds what is wrong with it, and passes it over.
+            return
+
+        def ends() -> list[Record]:
+            head = decode_head(self._bodies.one(key.seq))
+            return self.records(key, head, reason, now_ms, head.attempts)
+
+        self._end_writer.end(key, ends, lambda _: self._by_key_alone(key, reason, now_ms))
+        self._killed(key.seq)
+
+    def end_unread(self, key: Key, reason: str, now_ms: int) -> bool:
+        """End a message whose record cannot be read, or is set aside, by its key alone.
+
+        Answers whether it is one: of a delayed entry whoever reads it finds what is wrong with it, and passes it over.
+        """
+        if self._state.topics.ready_unread(key.seq):
+            return False
+        self._end_writer.end(key, lambda: self._by_key_alone(key, reason, now_ms))
+        return True
+
+    def end_damaged(self, key: Key, damage: Damage | None, now_ms: int) -> None:
+        """End a due message whose record cannot be read, and say so."""
+        reason = str(damage) if damage is not None else f"there is no record at seq {key.seq}"
+        if self.end_unread(key, reason, now_ms):
+            self._state.counters["damaged"] += 1
+            log.error("a due message cannot be read and ends as failed: %s", reason)
+
+    def _by_key_alone(self, key: Key, reason: str, now_ms: int) -> list[Record]:
+        return [end_unread(key, now_ms, reason), *self._state.groups.ends_of_led(key, now_ms)]
