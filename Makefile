@@ -118,6 +118,11 @@ load-matrix: .dev ## 10,000 participants of conferences on the Matrix door, for 
 typescript: .base ## build the TypeScript client in clients/typescript, its types from this tree's OpenAPI document (needs npm)
 	@tools/typescript-client.sh
 
+.PHONY: lighthouse
+lighthouse: .dev .browser ## Lighthouse's scores of every page of the dashboard: five minutes (ARGS="--desk", "--only topics"; needs npm)
+	@cd tests/browser/npm && npm ci --silent --no-audit --no-fund
+	@$(BIN)/python -m tests.browser.lighthouse $(ARGS)
+
 .PHONY: docs
 docs: .dev ## build the documentation site in build/site; a broken link fails (ARGS=--serve shows it on port 8000)
 	@$(BIN)/python tools/docs_site.py $(ARGS)

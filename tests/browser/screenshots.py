@@ -9,6 +9,7 @@ import tempfile
 import time
 from pathlib import Path
 from random import Random
+from typing import Any
 
 from tarry.core.limits import DAY_MS, HOUR_MS, MINUTE_MS
 from tarry.core.message import Message
@@ -63,6 +64,28 @@ async def fill(served: Serving, data: Path) -> str:
     return str(answer.json()["id"])
 
 
+async def show_everything(served: Serving) -> None:
+    """One of everything that has a page of its own."""
+    client, here = served.client, "public/default"
+    await client.post(
+        f"/v1/topics/{here}/seen/messages", json={"payload_json": {"order": 1234}, "key": "order-1234"}
+    )
+    repeats: dict[str, dict[str, Any]] = {
+        "seen": {"destination": "seen", "every": "1d", "payload": "good morning"},
+        "standup": {
+            "destination": "seen",
+            "cron": "30 8 * * mon-fri",
+            "zone": "Europe/Berlin",
+            "payload_json": {"room": 7},
+        },
+        "invoices": {"destination": "mail", "cron": "0 6 1 * *", "owner": "shop", "jitter": "10m"},
+    }
+    for name, asked in repeats.items():
+        await client.put(f"/v1/repeats/{here}/{name}", json=asked)
+    await client.post(f"/v1/repeats/{here}/invoices/pause")
+    await client.post("/v1/pauses", json={"destination": "https://example.org"})
+
+
 def take(tab: Browser, url: str, id_: str) -> None:
     """All the pictures."""
     IMAGES.mkdir(exist_ok=True)
@@ -90,6 +113,7 @@ async def main() -> None:
         data = Path(folder) / "data"
         async with serving(data) as served:
             id_ = await fill(served, data)
+            await show_everything(served)
 
             def pictures() -> None:
                 with browser() as tab:

@@ -3,6 +3,8 @@
 import re
 from pathlib import Path
 
+import pytest
+
 from tests.processes import ROOT
 from tests.serving import serving
 
@@ -29,19 +31,20 @@ async def test_the_page_and_its_files_are_served_to_everybody(tmp_path: Path) ->
             assert (await served.client.get(path)).status_code == 401, path
 
 
-async def test_who_takes_it_gets_them_compressed(tmp_path: Path) -> None:
+@pytest.mark.parametrize("path", ["/ui/app.js", "/openapi.json"])
+async def test_who_takes_it_gets_them_compressed(tmp_path: Path, path: str) -> None:
     async with serving(tmp_path / "data") as served:
-        plain = await served.client.get("/ui/app.js", headers={"accept-encoding": "identity"})
+        plain = await served.client.get(path, headers={"accept-encoding": "identity"})
         assert "content-encoding" not in plain.headers
         for accepted in ("gzip", "br, GZIP;q=0.5", "*"):
-            short = await served.client.get("/ui/app.js", headers={"accept-encoding": accepted})
+            short = await served.client.get(path, headers={"accept-encoding": accepted})
             assert short.headers["content-encoding"] == "gzip"
             assert (short.content, short.headers["vary"]) == (plain.content, "accept-encoding")
             assert int(short.headers["content-length"]) < len(plain.content) / 2
             # What a cache has of one form is not the other.
             assert short.headers["etag"] != plain.headers["etag"]
         for refused in ("gzip;q=0", "br", ""):
-            answer = await served.client.get("/ui/app.js", headers={"accept-encoding": refused})
+            answer = await served.client.get(path, headers={"accept-encoding": refused})
             assert "content-encoding" not in answer.headers
 
 

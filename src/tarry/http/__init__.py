@@ -8,6 +8,7 @@ awaitable. Only an awaitable costs a task. Whatever an endpoint raises, the door
 Endpoints that need a body piece by piece say so (`Endpoint.streams`) and read `Request.stream`; those that answer piece by piece
 give a `Streamed`. Both are held up by the client and never hold up anybody else.
 
-Routes are rows of operations (`routing`), matched by the path as it was sent. The kit knows no door, no engine and no sockets
+What is the same for everybody is `fixed`: compressed for those who take that, and not sent again to those who have it. Routes are
+rows of operations (`routing`), matched by the path as it was sent. The kit knows no door, no engine and no sockets
 beside the transport of its connection.
 """

@@ -4,12 +4,11 @@ They are read once, and are the same for everybody: who may see what is decided 
 nothing but these files and may talk to nobody but this server (`POLICY`).
 """
 
-import gzip
-import hashlib
 from importlib.resources import files
 from typing import Final
 
 from tarry.doors.http.problems import HttpRefusal
+from tarry.http.fixed import Fixed
 from tarry.http.request import Request
 from tarry.http.response import Response
 
@@ -45,30 +44,13 @@ class Page:
     """One file, served as it is, or compressed for those who take that."""
 
     def __init__(self, content: bytes, content_type: bytes) -> None:
-        tag = hashlib.sha256(content).hexdigest()[:32].encode()
-        headers = (*_HEADERS, (b"content-type", content_type), (b"vary", b"accept-encoding"))
-        self._plain = (b'"%s"' % tag, headers, content)
-        short = gzip.compress(content, mtime=0)
-        self._short = (b'"%s-gzip"' % tag, (*headers, (b"content-encoding", b"gzip")), short)
+        self._content = Fixed(content, (*_HEADERS, (b"content-type", content_type)))
 
     def __call__(self, request: Request) -> Response:
         """Answer a GET or HEAD; a browser that has the file already is told so."""
         if request.method not in ("GET", "HEAD"):
             raise HttpRefusal(405, "method-not-allowed", "use GET, HEAD", [(b"allow", b"GET, HEAD")])
-        takes = takes_gzip(request.header(b"accept-encoding") or b"")
-        tag, headers, content = self._short if takes else self._plain
-        if request.header(b"if-none-match") == tag:
-            return Response(304, (*headers, (b"etag", tag)))
-        return Response(200, (*headers, (b"etag", tag)), content)
-
-
-def takes_gzip(accepted: bytes) -> bool:
-    """Whether an Accept-Encoding header takes gzip (RFC 9110, section 12.5.3)."""
-    for coding in accepted.lower().split(b","):
-        name, _, weight = coding.replace(b" ", b"").partition(b";")
-        if name in (b"gzip", b"*"):
-            return weight.rstrip(b".0") != b"q="
-    return False
+        return self._content.answer(request)
 
 
 def dashboard() -> dict[str, Page]:

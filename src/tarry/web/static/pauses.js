@@ -7,7 +7,7 @@ import { address, messagesAddress, tell, topicAddress, wholeDestination } from "
 import { sheet, text } from "./sheet.js";
 
 const KINDS = { topic: "a topic", owner: "an owner", destination: "a destination, or all of a host" };
-const PLACEHOLDERS = { topic: "orders", owner: "shop", destination: "https://example.org" };
+const PLACEHOLDERS = { topic: "orders", owner: "shop", destination: "https://…" };
 
 /** The way to the page that pauses a place. */
 export const pauseAddress = (kind, name, namespace) => address("pauses", [], { [kind]: name, namespace: kind === "topic" ? null : namespace });

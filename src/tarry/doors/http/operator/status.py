@@ -1,6 +1,7 @@
 """The server's own state: health, readiness, figures, metrics, and the OpenAPI document."""
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Final
 
 import msgspec
 
@@ -13,9 +14,12 @@ from tarry.doors.http.responses import json_response
 from tarry.doors.http.shapes import ReadyAnswer, StatusAnswer
 from tarry.doors.http.topics.sessions import Sessions
 from tarry.engine.engine import Engine
+from tarry.http.fixed import Fixed, Headers
 from tarry.http.request import Request
 from tarry.http.response import Response
 from tarry.index.progress import Progress
+
+_JSON: Final[Headers] = ((b"content-type", b"application/json"),)
 
 
 class StatusEndpoints:
@@ -36,7 +40,7 @@ class StatusEndpoints:
         self._sessions = sessions
         self._batches = batches
         self._access = access
-        self._documents = documents
+        self._documents = {is_open: Fixed(one, _JSON) for is_open, one in documents.items()}
         """The OpenAPI document, by whether access is open."""
         self._metrics = Metrics(
             engine, sent, lambda: len(sessions), lambda: batches.under_way, progress, figures
@@ -71,9 +75,9 @@ class StatusEndpoints:
         body, content_type = self._metrics.render()
         return Response(200, [(b"content-type", content_type.encode())], body)
 
-    async def openapi(self, _request: Request) -> Response:
+    async def openapi(self, request: Request) -> Response:
         """GET /openapi.json."""
-        return Response(200, [(b"content-type", b"application/json")], self._documents[self._access.is_open])
+        return self._documents[self._access.is_open].answer(request)
 
 
 def reasons_of(engine: Engine) -> list[str]:
