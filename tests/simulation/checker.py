@@ -395,6 +395,9 @@ class Checker:
         if msg.order is None or msg.batch or self._is_carried(msg.order):
             # Messages of a batch take their places when its files are read, in lanes of their own.
             return
+        if self.model.damaged:
+            # A message whose record cannot be read has failed, and those behind it go on.
+            return
         # The turn in which others go ahead is the one that launches them.
         self.note_late_reads()
         fires_ms = max(msg.accepted.due_at_ms, msg.floor_ms)
