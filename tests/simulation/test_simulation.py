@@ -148,7 +148,7 @@ def send_before_the_claim_is_durable(patch: pytest.MonkeyPatch) -> None:
 
 def forget_uncertainty(patch: pytest.MonkeyPatch) -> None:
     """R11: a cancel is answered although the message may have arrived."""
-    patch.setattr("tarry.engine.queries.commands.Commands._uncertain", lambda self, found: False)
+    patch.setattr("tarry.engine.queries.commands.Commands.uncertain", lambda self, found: False)
 
 
 def ignore_idempotency_keys(patch: pytest.MonkeyPatch) -> None:
