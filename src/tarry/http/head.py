@@ -39,6 +39,10 @@ class Fields:
         once = [name for name, _ in headers if name in (b"host", b"content-length", b"transfer-encoding")]
         if len(once) > len(set(once)) or (coding is not None and length is not None):
             raise BadHead("fields that contradict each other")
+        if not old and b"host" not in by_name:
+            raise BadHead("no host")
+        if old and coding is not None:
+            raise BadHead("chunks of a client that knows none")
         if coding is not None and coding.strip().lower() != b"chunked":
             raise BadHead("a transfer coding that is not chunked")
         if length is not None and not length.strip().isdigit():

@@ -12,7 +12,7 @@ from typing import Final
 from tarry.config.settings import Log
 from tarry.core.times import format_instant
 
-_OWN: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName", "color_message"}
+_OWN: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
 
 def set_up(settings: Log) -> None:
@@ -22,8 +22,7 @@ def set_up(settings: Log) -> None:
     root = logging.getLogger()
     root.handlers[:] = [stream]
     root.setLevel(settings.level.upper())
-    # Their everyday lines say nothing that ours do not, and a slow callback prints its arguments.
-    logging.getLogger("uvicorn").setLevel(logging.WARNING)
+    # A slow callback prints its arguments.
     logging.getLogger("asyncio").setLevel(logging.ERROR)
 
 
