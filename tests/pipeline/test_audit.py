@@ -181,6 +181,40 @@ def test_every_sort_of_offender_is_found(spark: SparkSession, tmp_path: Path) ->
     }
 
 
+def retried(writer: Writer) -> list[Key]:
+    """Two messages that have failed and were retried: one waits, one has arrived. Gives the keys of their later versions."""
+    far_ms = START_MS + 50 * HOUR_MS
+    keys: list[Key] = []
+    for n in range(2):
+        first = key_of(writer.schedule(40 * HOUR_MS))
+        again = msgspec.structs.replace(put(far_ms + n), origin=first)
+        keys.append(Key(far_ms + n, record(writer, end(first, "failed", first.fire_at_ms), again)))
+        if n:
+            record(writer, end(keys[n], "sent", keys[n].fire_at_ms, first))
+    return keys
+
+
+def test_a_message_that_failed_may_be_retried(spark: SparkSession, tmp_path: Path) -> None:
+    writer = Writer(tmp_path)
+    retried(writer)
+    index_locally(writer, tables_of(writer))
+    verdict = judged(spark, writer)
+    assert verdict.offences == {}, verdict.shown
+    assert (verdict.counts["accepted"], verdict.counts["failed"], verdict.counts["sent"]) == (4, 2, 1)
+
+
+def test_a_retry_of_which_nothing_is_left_is_found(spark: SparkSession, tmp_path: Path) -> None:
+    writer = Writer(tmp_path)
+    waiting, _ = retried(writer)
+    index_locally(writer, tables_of(writer))
+    books = open_books(spark, {"path": str(tmp_path)}, START_MS)
+    without = books.waiting.filter(sf.col("seq") != waiting.seq)
+    assert judge(msgspec.structs.replace(books, waiting=without)).offences == {
+        "lost": 1,
+        "books do not balance": 1,
+    }
+
+
 def test_without_tables_it_cannot_be_told(spark: SparkSession, tmp_path: Path) -> None:
     Writer(tmp_path).schedule(HOUR_MS)
     with pytest.raises(NotFound, match="run `tarry pipeline --once`"):

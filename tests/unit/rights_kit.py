@@ -164,6 +164,8 @@ EXAMPLES: Final[dict[str, Example]] = {
     "POST /v1/messages/batch": Example(body=json.dumps(LATER) + "\n", content_type="application/x-ndjson"),
     "GET /v1/messages": Example(query={"namespace": HERE}),
     "POST /v1/messages/{id}/restart": Example(body={"delay": "2h"}),
+    "POST /v1/messages/{id}/retry": Example(done=(409,)),
+    "POST /v1/names/{tenant}/{namespace}/{message}/retry": Example(done=(409,)),
     "POST /v1/messages/{id}/resume": Example(done=(409,)),
     "POST /v1/names/{tenant}/{namespace}/{message}/resume": Example(done=(409,)),
     "GET /v1/pauses": Example(query={"namespace": HERE}),

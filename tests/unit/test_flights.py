@@ -76,7 +76,7 @@ def test_what_is_refused_fails_and_goes_to_the_dead_letters_in_one_unit(bench: B
     (letter,) = bench.drain("dead-letters").got
     assert (letter.payload, letter.key) == (b"p", "k")
     assert letter.headers == {
-        "a": "b", "tarry-destination": FOREIGN, "tarry-reason": "410 gone", "tarry-attempts": "1",
+        "a": "b", "tarry-id": done.id, "tarry-destination": FOREIGN, "tarry-reason": "410 gone", "tarry-attempts": "1",
     }  # fmt: skip
     bench.wait(limits.MINUTE_MS)
     assert not bench.outlet.under_way

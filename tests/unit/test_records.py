@@ -166,12 +166,13 @@ def test_an_end_tells_all_about_the_message_but_its_body() -> None:
 
 def test_a_dead_letter_holds_the_message_and_why() -> None:
     topic = dead_letter_topic("acme/eu", "dead-letters")
-    letter = dead_letter(put(), topic, 7, 3000, "no route", 3)
+    letter = dead_letter(put(), "1f", topic, 7, 3000, "no route", 3)
     assert (letter.topic, letter.entry_id, letter.payload, letter.key) == (
         "persistent://acme/eu/dead-letters", 7, b"payload", "k",
     )  # fmt: skip
     assert letter.headers == {
         "a": "b",
+        "tarry-id": "1f",
         "tarry-destination": "persistent://public/default/t",
         "tarry-reason": "no route",
         "tarry-attempts": "3",

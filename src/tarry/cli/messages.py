@@ -41,6 +41,7 @@ def add_to(app: typer.Typer) -> None:
     app.command()(cancel)
     app.command()(send)
     app.command()(restart)
+    app.command()(retry)
 
 
 def schedule(
@@ -292,6 +293,21 @@ def restart(
     """Restart messages: their original delay again, or a new time with --in or --at."""
     when = times(in_, at)
     each(named(ids, name, namespace), lambda client, one: client.restart(**one, **when), json, url, config)
+
+
+def retry(
+    ids: Ids = None,
+    in_: In = None,
+    at: At = None,
+    name: Names = None,
+    namespace: Namespace = None,
+    json: JsonOption = False,
+    url: Url = None,
+    config: ConfigFile = None,
+) -> None:
+    """Send messages that have failed once more: now, or at a new time with --in or --at."""
+    when = times(in_, at)
+    each(named(ids, name, namespace), lambda client, one: client.retry(**one, **when), json, url, config)
 
 
 def _show(message: MessageView, json: bool) -> None:

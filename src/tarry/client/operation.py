@@ -90,6 +90,7 @@ class Operations:
     cancel = ClientOperation(operations.cancel)
     send = ClientOperation(operations.send)
     restart = ClientOperation(operations.restart)
+    retry = ClientOperation(operations.retry)
     pause = ClientOperation(pauses.pause)
     resume = ClientOperation(pauses.resume)
     list_page = ClientOperation(operations.list_page)

@@ -135,6 +135,24 @@ def restart(
     return ClientCall("POST", path, message_view, as_json(time_fields(delay, delay_ms, due_at, due_at_ms)))
 
 
+def retry(
+    id: str | None = None,
+    *,
+    delay: str | timedelta | None = None,
+    delay_ms: int | None = None,
+    due_at: datetime | None = None,
+    due_at_ms: int | None = None,
+    name: str | None = None,
+    namespace: str | None = None,
+) -> ClientCall[MessageView]:
+    """Have a message that has failed sent once more, now or at a new time; by its id or its name.
+
+    Its dead letter is taken out of the topic. One whose dead letter was acknowledged is a `Conflict`.
+    """
+    path = message_path(id, name, namespace) + "/retry"
+    return ClientCall("POST", path, message_view, as_json(time_fields(delay, delay_ms, due_at, due_at_ms)))
+
+
 def list_page(
     *,
     state: Literal["scheduled", "retrying", "finalised"] = "scheduled",

@@ -10,8 +10,8 @@ sent until it was tried again (R11). `sent`, `cancelled` and `failed` are the en
     schedule ──▶ scheduled ─────────────▶ sending ──────────────▶ sent
                   │    ▲                   │   │
            cancel │    └───────────────────┘   │ refused
-                  ▼        not_delivered       ▼
-              cancelled                      failed
+                  ▼        not_delivered       ▼     retry
+              cancelled                      failed ───────▶ scheduled
 
 While `sending`, a command does not decide: it waits for the verdict (`WAIT`), and is then looked up
 again in the state that the verdict brought.
@@ -21,6 +21,9 @@ in which its record is enqueued, and of two answered commands the one that was r
 message due and promises no more: a cancel or a restart that is recorded before an attempt, or between two, holds over it.
 Success may be said of a `send` only where the message was sent; who says more than "due" waits for that
 (`tarry.engine.queries.hearing`).
+
+A failed message can be retried: a new version of it is accepted, and it waits once more, under the same id. Of the ends this one
+alone can be taken back, because nothing that was answered says otherwise: sent and cancelled are promises.
 
 A delayed entry of a topic is a message for that topic, published already: it goes from `scheduled` to `sent` by `ready`,
 when shared and key-shared subscriptions may have it. Exclusive and failover subscriptions ignore delays, and what they have
@@ -57,6 +60,8 @@ class Event(StrEnum):
     """A new version that waits until it is resumed, and then one with what was left of the delay; by command."""
     SEND = "send"
     """Due now; by command."""
+    RETRY = "retry"
+    """A new version of a message that has failed; by command."""
     CANCEL = "cancel"
     """By command, or because its group or its owner is done with."""
     CLAIM = "claim"
@@ -91,6 +96,7 @@ TRANSITIONS: Final[dict[tuple[State, Event], State | Wait]] = {
     (_S.SENDING, _E.PAUSE): WAIT,
     (_S.SENDING, _E.SEND): WAIT,
     (_S.SENDING, _E.CANCEL): WAIT,
+    (_S.FAILED, _E.RETRY): _S.SCHEDULED,
     (_S.SENDING, _E.DELIVERED): _S.SENT,
     (_S.SENDING, _E.NOT_DELIVERED): _S.SCHEDULED,
     (_S.SENDING, _E.REFUSED): _S.FAILED,

@@ -316,6 +316,17 @@ class Engine:
         """Begin a message's delay again, or give it a new delay or due instant."""
         return self.parts.commands.restart(id, delay_ms=delay_ms, due_at_ms=due_at_ms, namespace=namespace)
 
+    def retry(
+        self,
+        id: str,
+        *,
+        delay_ms: int | None = None,
+        due_at_ms: int | None = None,
+        namespace: str | None = None,
+    ) -> Answer[MessageView]:
+        """Accept a message that has failed once more, due now or at a new time. Its dead letter is taken back."""
+        return self.parts.retries.retry(id, delay_ms=delay_ms, due_at_ms=due_at_ms, namespace=namespace)
+
     # Policies
 
     def policy(self, scope: Scope, name: str) -> Policy | None:

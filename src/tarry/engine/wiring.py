@@ -43,6 +43,7 @@ from tarry.engine.queries.hearing import Hearing
 from tarry.engine.queries.listing import Listing
 from tarry.engine.queries.owners import Owners
 from tarry.engine.queries.pausing import Pausing
+from tarry.engine.queries.retries import Retries
 from tarry.engine.queries.retrying import Retrying
 from tarry.engine.queries.turns import Turns
 from tarry.engine.queries.upcoming import Counting
@@ -125,6 +126,7 @@ class EngineParts(Struct, frozen=True, kw_only=True):
     hearing: Hearing
     pausing: Pausing
     retrying: Retrying
+    retries: Retries
     turns: Turns
     owners: Owners
     counting: Counting
@@ -229,6 +231,7 @@ def wire(given: Surroundings) -> EngineParts:
         repeating=repeating,
         repeats=Repeats(journal, state, repeating, clock),
         pausing=Pausing(journal, state, dispatcher, finding, commands, clock),
+        retries=Retries(journal, state, bodies, finding, commands, ids, clock),
         retrying=Retrying(state, ids, dispatcher, commands),
         turns=Turns(journal, state, clock, ids, dispatcher, commands),
         hearing=Hearing(state, ids, dispatcher, commands),

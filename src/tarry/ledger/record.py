@@ -115,6 +115,8 @@ class Put(ReadPut, tag=int(Kind.PUT), array_like=True, frozen=True, gc=True):
     """The last attempt to send an earlier version, if there was one."""
     name: str | None = None
     """The name that its scheduler gave it, unique among the pending messages of its namespace."""
+    by: int = 0
+    """The number of the bulk command that made this version or an earlier one; 0 if none did."""
 
 
 class Finalise(Struct, tag=int(Kind.FINALISE), array_like=True, frozen=True):
@@ -142,7 +144,22 @@ class Finalise(Struct, tag=int(Kind.FINALISE), array_like=True, frozen=True):
     """Why it was not sent, in the words of whoever said so."""
     subject: str | None = None
     kept: "Kept | None" = None
-    """The content of a listed message."""
+    """The content of a listed message, and of a failed one of which there is no dead letter."""
+    unsent: "Unsent | None" = None
+    """What a retry needs to know of a failed message."""
+
+
+class Unsent(Struct, array_like=True, frozen=True):
+    """The part of a failed message that a retry needs beside its end and its content."""
+
+    ttl_ms: int | None
+    delay_ms: int | None
+    uncertain: bool
+    """An attempt may have arrived, although no verdict says so."""
+    listed: bool
+    subject: str | None
+    letter: tuple[str, int] | None
+    """The topic and the entry id of its dead letter, which has its content."""
 
 
 class Kept(Struct, array_like=True, frozen=True):

@@ -154,6 +154,12 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
         refusals=(404, 408, 409, 413, 415, 429),
     ),
     Operation(
+        "POST", "/v1/messages/{id}/retry", PRODUCE_OWN, lambda at: at.messages.retry, "retryMessage",
+        "Accept a message that has failed once more, due now or at a new time",
+        {200: {JSON: shapes.MessageAnswer}}, {JSON: shapes.RetryRequest}, body_required=False,
+        refusals=(404, 408, 409, 413, 415, 429),
+    ),
+    Operation(
         "POST", "/v1/messages/{id}/pause", PRODUCE_OWN, lambda at: at.messages.pause, "pauseMessage",
         "Keep a message from going out until it is resumed; what is left of its delay is frozen",
         {200: {JSON: shapes.MessageAnswer}}, refusals=(404, 409, 429),
@@ -183,6 +189,12 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
         "POST", _NAME + "/restart", PRODUCE, lambda at: at.messages.restart, "restartNamed",
         "Start the original delay of the message that has a name again, or give it a new time",
         {200: {JSON: shapes.MessageAnswer}}, {JSON: shapes.RestartRequest}, body_required=False,
+        refusals=(404, 408, 409, 413, 415, 429),
+    ),
+    Operation(
+        "POST", _NAME + "/retry", PRODUCE, lambda at: at.messages.retry, "retryNamed",
+        "Accept the failed message that has a name once more, due now or at a new time",
+        {200: {JSON: shapes.MessageAnswer}}, {JSON: shapes.RetryRequest}, body_required=False,
         refusals=(404, 408, 409, 413, 415, 429),
     ),
     Operation(

@@ -118,6 +118,10 @@ class RestartRequest(Times, kw_only=True):
     """When it is due now; empty for its original delay once more."""
 
 
+class RetryRequest(Times, kw_only=True):
+    """When it is due; empty for now."""
+
+
 class ListQuery(MessageQuery, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Which messages to list; what is not given does not filter."""
 

@@ -79,7 +79,7 @@ class Dispatcher:
     ) -> None:
         self.sent = SentReport(tracing)
         self.end_writer = EndWriter(journal, state, clock, isolation)
-        self.failures = Failures(state, bodies, settings, self.end_writer, self.killed)
+        self.failures = Failures(state, ids, bodies, settings, self.end_writer, self.killed)
         self.stranded = Stranded(journal, state, horizon, bodies, clock, outlets, self.end_writer)
         self.rates = Rates()
         """Allowances on sending."""

@@ -4,9 +4,10 @@ import logging
 from collections.abc import Callable
 
 from tarry.core.errors import Damage
+from tarry.core.ids import Ids
 from tarry.engine.bodies.bodies import Bodies
 from tarry.engine.flights.end_writer import EndWriter
-from tarry.engine.records.versions import dead_letter, dead_letter_topic, end_of, end_unread
+from tarry.engine.records.versions import dead_letter, dead_letter_topic, end_of, end_unread, failure_of
 from tarry.engine.settings import EngineSettings
 from tarry.engine.state.engine_state import EngineState
 from tarry.ledger.read_record import PutHead, decode_head
@@ -23,6 +24,7 @@ class Failures:
     def __init__(
         self,
         state: EngineState,
+        ids: Ids,
         bodies: Bodies,
         settings: EngineSettings,
         end_writer: EndWriter,
@@ -30,6 +32,7 @@ class Failures:
     ) -> None:
         """`killed` is told the seq of a version that is over, so that messages behind it go on."""
         self._state = state
+        self._ids = ids
         self._bodies = bodies
         self._settings = settings
         self._end_writer = end_writer
@@ -43,23 +46,28 @@ class Failures:
         now_ms: int,
         attempts: int,
         error: str | None = None,
+        *,
+        uncertain: bool = False,
     ) -> list[Record]:
-        """The end of a message as failed, and in the same unit its copy in the dead-letter topic.
+        """The end of a message as failed, and in the same unit its copy in the dead-letter topic, by which it can be retried.
 
-        A listed message needs no copy: it is remembered with its body, for its owner alone.
+        A listed message needs no copy, and where there is no such topic none has one: it is remembered with its content.
         """
-        records: list[Record] = [end_of(head, key, "failed", now_ms, reason, None, attempts, error)]
-        records += self._state.groups.ends_of_orphans(head, head.origin or key, now_ms)
-        if self._settings.dead_letter_topic and not head.listed:
-            try:
-                put = self._bodies.version(key.seq)
-            except Damage as damage:
-                log.error("a dead letter cannot be written: %s", damage)
-                return records
-            topic = dead_letter_topic(head.namespace, self._settings.dead_letter_topic)
-            entry_id = self._state.topics.next_id(topic)
-            records.append(dead_letter(put, topic, entry_id, now_ms, reason, attempts))
-        return records
+        origin = head.origin or key
+        orphans = self._state.groups.ends_of_orphans(head, origin, now_ms)
+        try:
+            put = head if isinstance(head, Put) else self._bodies.version(key.seq)
+        except Damage as damage:
+            log.error("the content of a message that failed cannot be kept: %s", damage)
+            return [end_of(head, key, "failed", now_ms, reason, None, attempts, error), *orphans]
+        uncertain |= self._state.may_have_been_sent(key, put)
+        if head.listed or not self._settings.dead_letter_topic:
+            return [failure_of(put, key, now_ms, reason, attempts, error, uncertain, None), *orphans]
+        topic = dead_letter_topic(head.namespace, self._settings.dead_letter_topic)
+        entry_id = self._state.topics.next_id(topic)
+        end = failure_of(put, key, now_ms, reason, attempts, error, uncertain, (topic, entry_id))
+        id_ = self._ids.make(origin.seq, origin.fire_at_ms)
+        return [end, *orphans, dead_letter(put, id_, topic, entry_id, now_ms, reason, attempts)]
 
     def expire(self, key: Key, head: PutHead, attempts: int, now_ms: int) -> None:
         """End a message whose time to live is over. It has no dead letter."""

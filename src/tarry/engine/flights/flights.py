@@ -412,7 +412,9 @@ class Flights:
     def _fail(self, flight: Flight, reason: str, now_ms: int, error: str | None = None) -> None:
         def make() -> list[Record]:
             ended = flight.put or flight.head
-            return self._failures.records(flight.key, ended, reason, now_ms, flight.attempts, error)
+            return self._failures.records(
+                flight.key, ended, reason, now_ms, flight.attempts, error, uncertain=flight.uncertain
+            )
 
         self._finish([flight], Event.REFUSED, make, now_ms)
 

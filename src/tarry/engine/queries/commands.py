@@ -71,6 +71,14 @@ class Ending(Struct, frozen=True, kw_only=True):
 _BY_COMMAND: Final = Ending(reason=BY_COMMAND)
 
 
+def check_times(delay_ms: int | None, due_at_ms: int | None) -> None:
+    """Raise `Invalid` for two times, or one that is negative."""
+    if delay_ms is not None and due_at_ms is not None:
+        raise Invalid("delay_ms", "give a due instant or a delay, not both")
+    if (delay_ms or 0) < 0 or (due_at_ms or 0) < 0:
+        raise Invalid("delay_ms" if delay_ms else "due_at_ms", "is negative")
+
+
 class Commands:
     """Finds messages by their ids and acts on them."""
 
@@ -171,10 +179,10 @@ class Commands:
         namespace: str | None = None,
     ) -> Answer[MessageView]:
         """Begin a message's delay again, or give it a new delay or due instant."""
-        if delay_ms is not None and due_at_ms is not None:
-            return failed(Invalid("delay_ms", "give a due instant or a delay, not both"))
-        if (delay_ms or 0) < 0 or (due_at_ms or 0) < 0:
-            return failed(Invalid("delay_ms" if delay_ms else "due_at_ms", "is negative"))
+        try:
+            check_times(delay_ms, due_at_ms)
+        except TarryError as error:
+            return failed(error)
         act = self.charged(lambda found: self._restart(id, found, delay_ms, due_at_ms))
         return self._finding.find(id, act, namespace)
 
@@ -194,23 +202,26 @@ class Commands:
         """An action that is refused if the owner of the message has commanded too much of late."""
 
         def charge(found: Found) -> Answer[T]:
-            put = found.put
-            topic = put.destination if put.destination.startswith(TOPIC_SCHEME) else None
-            per_second = self._state.policies.effective(topic, put.namespace).command_per_second
-            if per_second:
-                key = (put.namespace, put.owner)
-                wait_ms = self._rates.wait_ms(key, per_second, self._clock.now_ms())
-                if wait_ms:
-                    level = self._state.policies.level_at(topic, put.namespace)("command_per_second")
-                    return failed(
-                        RateLimited(
-                            wait_ms,
-                            f"an owner may give at most {per_second:g} commands a second, set on {level}",
-                        )
-                    )
+            try:
+                self.charge(found.put.namespace, found.put.destination, found.put.owner)
+            except RateLimited as error:
+                return failed(error)
             return act(found)
 
         return charge
+
+    def charge(self, namespace: str, destination: str, owner: str) -> None:
+        """Charge a command on a message to its owner; raises `RateLimited`."""
+        topic = destination if destination.startswith(TOPIC_SCHEME) else None
+        per_second = self._state.policies.effective(topic, namespace).command_per_second
+        if not per_second:
+            return
+        wait_ms = self._rates.wait_ms((namespace, owner), per_second, self._clock.now_ms())
+        if wait_ms:
+            level = self._state.policies.level_at(topic, namespace)("command_per_second")
+            raise RateLimited(
+                wait_ms, f"an owner may give at most {per_second:g} commands a second, set on {level}"
+            )
 
     def decide(
         self, id_: str, found: Found, event: Event, again: Callable[[Found], Answer[T]]

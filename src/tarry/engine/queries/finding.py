@@ -26,6 +26,7 @@ from tarry.engine.records.versions import end_of
 from tarry.engine.state.engine_state import EngineState
 from tarry.engine.upkeep.upkeep import Upkeep
 from tarry.ledger.record import FIRST_BATCH_SEQ, Entry, Key, Put, Record, decode
+from tarry.registry.registry import EndedRow
 
 T = TypeVar("T")
 
@@ -123,13 +124,7 @@ class Finding:
         origin = found
 
         def look() -> MessageView:
-            registry = self._state.registry
-            row = registry.finalised.get(origin.seq)
-            if row is None and (live := registry.live.get(origin.seq)) is not None and live.origin == origin:
-                # A later version that could not be read ended under its own key.
-                row = registry.finalised.get(live.current.seq)
-            elif row is not None and row.origin != origin:
-                row = None
+            row = self._ended_row(origin)
             if row is None:
                 view = self._ready(id_, origin)
             else:
@@ -140,6 +135,43 @@ class Finding:
             return view
 
         return self.after_flush(look)
+
+    def find_ended(
+        self, id_: str, act: Callable[[EndedRow], Answer[T]], namespace: str | None = None
+    ) -> Answer[T]:
+        """Find a message that is finalised and act on it; one that is not is a conflict."""
+
+        def waits(found: Found) -> Answer[MessageView]:
+            raise Conflict(f"the message is {found.state}, and has not ended", found.state)
+
+        def look(view: MessageView) -> Answer[T]:
+            if view.finalised_at_ms is None:
+                raise Conflict(f"the message is {view.state}, and has not ended", view.state)
+            place = self._ids.read(id_)
+            row = None if place is None else self._ended_row(Key(place[1], place[0]))
+            if row is None:
+                raise Conflict(f"the message is {view.state} already", view.state)
+            return act(row)
+
+        answer: Answer[T] = Answer()
+
+        def looked(of: Answer[MessageView]) -> None:
+            try:
+                look(of.value()).pass_on(answer)
+            except TarryError as error:
+                answer.fail(error)
+
+        self.find(id_, waits, namespace, ended=True).then(looked)
+        return answer
+
+    def _ended_row(self, origin: Key) -> EndedRow | None:
+        """The end of a message, as the registry has it."""
+        registry = self._state.registry
+        row = registry.finalised.get(origin.seq)
+        if row is None and (live := registry.live.get(origin.seq)) is not None and live.origin == origin:
+            # A later version that could not be read ended under its own key.
+            return registry.finalised.get(live.current.seq)
+        return None if row is not None and row.origin != origin else row
 
     def _find(self, id_: str, fetched: Fetched | None) -> Found | Elsewhere | Key:
         place = self._ids.read(id_)

@@ -44,6 +44,8 @@ def view_of_put(
 def view_of_ended(ended: EndedRow, id_: str, name: str | None = None) -> MessageView:
     """A message that is finalised, and the name by which it is found."""
     kept: dict[str, Any] = {} if ended.kept is None else msgspec.structs.asdict(ended.kept)
+    if ended.unsent is not None:
+        kept |= {"ttl_ms": ended.unsent.ttl_ms, "delay_ms": ended.unsent.delay_ms}
     facts = {field: getattr(ended, field) for field in _OF_ENDED}
     return MessageView(id=id_, state=State(ended.outcome), name=name, **facts, **kept)
 

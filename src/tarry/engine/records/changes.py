@@ -131,13 +131,14 @@ def _kind_of(row: tuple[int, Record | None]) -> type[Put] | type[Entry] | None:
 
 
 def _version(put: Put) -> Versions:
-    accepted = {Holder(put.namespace, put.owner): 1} if put.origin is None else {}
+    # Also one that failed and is retried is accepted: no version waits that it takes the place of.
+    accepted = {Holder(put.namespace, put.owner): 1} if put.kills is None else {}
     return Versions(accepted, ((0, put),) if _is_known(put) else ())
 
 
 def _versions(run: Iterable[tuple[int, Put]]) -> Versions:
     rows = list(run)
-    accepted = Counter([(put.namespace, put.owner) for _, put in rows if put.origin is None])
+    accepted = Counter([(put.namespace, put.owner) for _, put in rows if put.kills is None])
     return Versions(
         {Holder(*holder): count for holder, count in accepted.items()},
         tuple([(place, put) for place, put in rows if _is_known(put)]),

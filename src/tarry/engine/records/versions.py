@@ -8,7 +8,7 @@ import msgspec
 from tarry.core.holder import Holder
 from tarry.core.names import parse_topic
 from tarry.ledger.read_record import PutHead
-from tarry.ledger.record import NO_PUT, Entry, Finalise, Kept, Key, Put, Record
+from tarry.ledger.record import NO_PUT, Entry, Finalise, Kept, Key, Put, Record, Unsent
 from tarry.registry.registry import EndedRow
 
 _row_fields: Final = attrgetter(*EndedRow.__struct_fields__)
@@ -49,6 +49,22 @@ def end_of(
     )
 
 
+def failure_of(
+    put: Put,
+    key: Key,
+    now_ms: int,
+    reason: str,
+    attempts: int,
+    error: str | None,
+    uncertain: bool,
+    letter: tuple[str, int] | None,
+) -> Finalise:
+    """The record that ends a version as failed so that it can be retried: with its content, unless a dead letter has that."""
+    end = end_of(put, key, "failed", now_ms, reason, None, attempts, error)
+    unsent = Unsent(put.ttl_ms, put.delay_ms, put.uncertain or uncertain, put.listed, put.subject, letter)
+    return msgspec.structs.replace(end, kept=kept_of(put) if letter is None else None, unsent=unsent)
+
+
 def kept_of(put: Put) -> Kept:
     """The part of a listed message that is remembered beside its end."""
     return Kept(put.payload, put.headers, put.delayed_since_ms, put.delay_ms, bool(put.commanded))
@@ -85,15 +101,24 @@ def new_version(put: Put, key: Key, fire_at_ms: int, **changes: Any) -> Put:
     )
 
 
-def dead_letter(put: Put, topic: str, entry_id: int, now_ms: int, reason: str, attempts: int) -> Entry:
+LETTER_HEADERS: Final = ("tarry-id", "tarry-destination", "tarry-reason", "tarry-attempts")
+"""Headers that a dead letter has beside those of its message."""
+
+
+def dead_letter(
+    put: Put, id_: str, topic: str, entry_id: int, now_ms: int, reason: str, attempts: int
+) -> Entry:
     """A copy of a message that could not be sent, for the dead-letter topic of its namespace."""
-    headers = {
-        **put.headers,
-        "tarry-destination": put.destination,
-        "tarry-reason": reason,
-        "tarry-attempts": str(attempts),
-    }
+    said = (id_, put.destination, reason, str(attempts))
+    headers = put.headers | dict(zip(LETTER_HEADERS, said, strict=True))
     return Entry(topic, 0, now_ms, entry_id, None, NO_PUT, put.payload, headers, put.key)
+
+
+def withdrawn(letter: Entry, seq: int, now_ms: int) -> Entry:
+    """The record that takes a dead letter out of its topic, because its message is retried."""
+    return msgspec.structs.replace(
+        letter, payload=b"", headers={}, carries=Key(0, seq), cancelled=True, since_ms=now_ms
+    )
 
 
 def scheme_of(destination: str) -> str:

@@ -196,6 +196,13 @@ class Batches:
             batch.apart[holder] += 1
             self._changed.add(batch.name)
 
+    def revived(self, origin_seq: int, namespace: str, owner: str) -> None:
+        """A message that had failed is retried, by a version of its own."""
+        batch = self.of(origin_seq)
+        if batch is not None:
+            batch.apart[batch.holder(namespace, owner)] += 1
+            self._changed.add(batch.name)
+
     def ended(self, origin_seq: int, namespace: str, owner: str, *, apart: bool = False) -> Holder:
         """A message has ended by a record of its own; `apart` if it had a version of its own before. Gives whose it was."""
         batch = self.of(origin_seq)

@@ -216,6 +216,8 @@ class EngineState:
             if origin.seq >= FIRST_BATCH_SEQ and put.kills == origin:
                 self.batches.moved(origin.seq, put.namespace, put.owner)
         holder = Holder(put.namespace, put.owner)
+        if put.origin is not None and put.kills is None:
+            self._revive(put, put.origin)
         if put.origin is None:
             if put.idempotency_key is not None:
                 self.registry.idempotency.put(
@@ -235,6 +237,14 @@ class EngineState:
             self.groups.join(put, origin, current)
         if put.leads is not None and put.origin is None:
             self.groups.lead(holder, put.leads, origin)
+
+    def _revive(self, put: Put, origin: Key) -> None:
+        """A message that has failed is retried: it has not ended any more. Its holder's count has it again already."""
+        self.registry.finalised.remove(origin.seq)
+        if origin.seq >= FIRST_BATCH_SEQ:
+            self.batches.revived(origin.seq, put.namespace, put.owner)
+        if put.subject is not None:
+            self.subjects.add(put.subject, origin)
 
     def _decide_finalise(self, record: Finalise) -> None:
         self.counters[record.outcome] += 1

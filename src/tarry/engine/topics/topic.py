@@ -61,6 +61,11 @@ class Topic(EntryLog):
         bounds = [sub.acked.below for sub in self.subscriptions.values() if sub.durable]
         return min(bounds) if bounds else self.first
 
+    def is_settled(self, entry_id: int) -> bool:
+        """Whether every durable subscription, of which there is at least one, is done with an entry."""
+        durable = [sub for sub in self.subscriptions.values() if sub.durable]
+        return bool(durable) and all(entry_id in sub.acked for sub in durable)
+
     def needed_seqs(self, upto_seq: int, retained: bool) -> Iterator[NDArray[np.int64]]:
         """Seqs, up to one, of the entries that somebody still needs, or that are to be kept: one chunk after another."""
         for ids, seqs in self.upto(upto_seq):

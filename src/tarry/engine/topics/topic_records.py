@@ -144,7 +144,9 @@ class TopicRecords:
         return topic
 
     def _decide_cancelled(self, record: Entry) -> Topic | None:
-        self._end(record, Event.CANCEL, record.since_ms or record.published_at_ms)
+        if record.origin is not None:
+            # A dead letter whose message is retried is no message of its own.
+            self._end(record, Event.CANCEL, record.since_ms or record.published_at_ms)
         topic = self.by_name.get(record.topic)
         if topic is not None:
             self._touch(topic)

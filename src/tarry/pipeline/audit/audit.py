@@ -158,7 +158,7 @@ def _sums(books: Books, facts: DataFrame, waiting: DataFrame, ended: DataFrame) 
     """Everything that is counted, in one job."""
     # Above the cursor, where the index stream has counted what is below.
     above = 0 if books.first_seq == 1 else books.cursor
-    first = "fact = 'put' and seq = origin_seq"
+    first = "fact = 'put' and (seq = origin_seq or kills_seq is null)"
     older = f"fact in ('put', 'end') and kills_seq <= {books.began}"
     of_facts = facts.selectExpr(
         f"sum(if(seq > {above} and ({first} or {older}), 1, 0)) as accepted",

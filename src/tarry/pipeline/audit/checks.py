@@ -6,7 +6,7 @@ of one end. Each rule is a condition on such a row, so that the work is three gr
 `facts` is what the ledger says, from its first seq that is left (`facts.py`). `waiting` is the view `scheduled` and `ended` the
 view `history`, of the same moment. What is left of the ledger is compared with the tables record by record. What was
 reclaimed is judged by the tables alone: no message twice in the history, none in the history that waits, and as many
-messages as were ever accepted.
+messages as were ever accepted. A message that has failed and is retried is accepted once more, and ends once more.
 """
 
 from functools import reduce
@@ -70,17 +70,23 @@ def offenders(rows: DataFrame, *rules: Column) -> DataFrame:
 
 def accounts_of_messages(facts: DataFrame, waiting: DataFrame, ended: DataFrame) -> DataFrame:
     """One row for each message, by the seq of its first version."""
-    accepted = facts.filter("fact = 'put' and seq = origin_seq").selectExpr(
-        "origin_seq", "1 as accepted", "null as wait_seq", "null as end_seq", "null as outcome"
-    )
-    waits = messages(waiting).selectExpr("origin_seq", "0", "seq", "null", "null")
-    ends = single(ended).selectExpr("origin_seq", "0", "null", "seq", "outcome")
+    # A version that replaces none accepts a message, or accepts one that has failed once more.
+    accepted = facts.filter("fact = 'put' and (seq = origin_seq or kills_seq is null)").selectExpr(
+        "origin_seq", "if(seq = origin_seq, 1, 0) as accepted", "if(seq = origin_seq, 0, 1) as retried",
+        "null as wait_seq", "null as end_seq", "null as outcome",
+    )  # fmt: skip
+    waits = messages(waiting).selectExpr("origin_seq", "0", "0", "seq", "null", "null")
+    ends = single(ended).selectExpr("origin_seq", "0", "0", "null", "seq", "outcome")
     return (
         accepted.union(waits)
         .union(ends)
         .groupBy("origin_seq")
         .agg(
             sf.expr("sum(accepted) as accepted"),
+            sf.expr("sum(retried) as retried"),
+            sf.expr("count_if(outcome = 'failed') as failed"),
+            sf.expr("max(if(outcome = 'failed', end_seq, null)) as failed_seq"),
+            sf.expr("min(if(outcome != 'failed', end_seq, null)) as last_seq"),
             sf.expr("count(wait_seq) as waits"),
             sf.expr("max(wait_seq) as wait_seq"),
             sf.expr("count(end_seq) as ends"),
@@ -96,13 +102,18 @@ def message_offenders(accounts: DataFrame, first_seq: int) -> DataFrame:
     # Further back than the ledger goes, nobody can say what was accepted. Messages of batches have no records.
     known = f"origin_seq >= {first_seq} and origin_seq < {FIRST_BATCH_SEQ}"
     after = "coalesce(sent_seq > cancel_seq, false)"
+    # One that has failed may be retried, and then ends once more. As long as all that was said of it is in the ledger, there is
+    # a retry for each further end, and for one that waits; else only the order of the ends can be judged.
+    whole = f"(accepted > 0 and origin_seq >= {first_seq})"
+    twice = f"ends - failed > 1 or coalesce(failed_seq > last_seq, false) or ({whole} and ends > retried + 1)"
+    both = f"waits > 0 and ends > 0 and (ends > failed or ({whole} and ends > retried))"
     return offenders(
         accounts,
-        offence("lost", "accepted > 0 and waits = 0 and ends = 0", "origin_seq"),
+        offence("lost", f"accepted > 0 and waits = 0 and ends <= if({whole}, retried, 0)", "origin_seq"),
         offence("scheduled twice", "waits > 1", "wait_seq", detail="concat(waits, ' versions')"),
-        offence("finalised twice", f"ends > 1 and not {after}", "end_seq", detail="concat(ends, ' ends')"),
+        offence("finalised twice", f"({twice}) and not {after}", "end_seq", detail="concat(ends, ' ends')"),
         offence("sent after its cancel", after, "sent_seq", detail="concat('cancelled by seq ', cancel_seq)"),
-        offence("scheduled and finalised", "waits > 0 and ends > 0", "wait_seq"),
+        offence("scheduled and finalised", both, "wait_seq"),
         offence("never accepted", f"accepted = 0 and {known}", "coalesce(end_seq, wait_seq)"),
     )
 

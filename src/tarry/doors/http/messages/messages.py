@@ -29,6 +29,7 @@ from tarry.doors.http.shapes import (
     MessageAnswer,
     MessagesAnswer,
     RestartRequest,
+    RetryRequest,
     ScheduledAnswer,
     ScheduleRequest,
 )
@@ -39,6 +40,7 @@ from tarry.http.response import Response
 
 _schedule_decoder = msgspec.json.Decoder(ScheduleRequest)
 _restart_decoder = msgspec.json.Decoder(RestartRequest)
+_retry_decoder = msgspec.json.Decoder(RetryRequest)
 _encode = msgspec.json.Encoder().encode
 
 
@@ -87,12 +89,14 @@ class Messages:
     async def restart(self, request: Request) -> Response:
         """POST /v1/messages/{id}/restart."""
         id_ = await self._reach(request)
-        body = request.body
-        due_at_ms = delay_ms = None
-        if body:
-            check_json(request.header(b"content-type"))
-            due_at_ms, delay_ms = times_of(decode(_restart_decoder, body))
+        due_at_ms, delay_ms = _times(request, _restart_decoder)
         return json_response(show(await self._engine.restart(id_, delay_ms=delay_ms, due_at_ms=due_at_ms)))
+
+    async def retry(self, request: Request) -> Response:
+        """POST /v1/messages/{id}/retry."""
+        id_ = await self._reach(request)
+        due_at_ms, delay_ms = _times(request, _retry_decoder)
+        return json_response(show(await self._engine.retry(id_, delay_ms=delay_ms, due_at_ms=due_at_ms)))
 
     async def pause(self, request: Request) -> Response:
         """POST /v1/messages/{id}/pause."""
@@ -127,6 +131,14 @@ class Messages:
         request.caller.require_namespace(namespace)
         check_message_name(path["message"])
         return self._engine.id_of_name(namespace, path["message"])
+
+
+def _times(request: Request, decoder: Any) -> tuple[int | None, int | None]:
+    """The due instant or the delay in a body that may be empty."""
+    if not request.body:
+        return None, None
+    check_json(request.header(b"content-type"))
+    return times_of(decode(decoder, request.body))
 
 
 def _answer(scheduled: Scheduled) -> Response:
