@@ -55,6 +55,9 @@ def main(count: int, seconds: float) -> int:
         console.print("\nThe audit, from Tarry's own books (a Spark job):")
         audit = on.run("audit", "--data", str(on.data))
         console.file.write(audit.stdout.decode())
+        console.print(
+            f"[dim]Pulsar's {count} are delayed entries of a topic: the audit counts those apart, while they wait.[/]"
+        )
         found = offences(pages)
         if audit.returncode != 0:
             found.append(
