@@ -1,9 +1,10 @@
 """This checkout against another commit: the same load on the Tarry of each, in turns, in one run.
 
 The load and the ways of measuring are this checkout's for both; only Tarry's processes are the other's. Both run in one
-environment, so that a commit with other locks cannot be measured.
+environment, unless the other commit locks other packages: then it gets one of its own, which takes some minutes.
 """
 
+import os
 import subprocess
 import sys
 import tempfile
@@ -21,8 +22,8 @@ from bench.processes import CACHE, ROOT, tarry_of
 from bench.run import TARRY, Run
 from bench.tables import table
 
-LOCKS: Final = ("requirements/base.txt", "requirements/dev.txt")
-"""The locks that .venv is made of."""
+LOCK: Final = "requirements/base.txt"
+"""The lock of what a server runs with."""
 MARGIN: Final = 0.05
 """A ratio that is further from 1 than this in every turn is a difference to be explained."""
 
@@ -33,6 +34,8 @@ class Side:
 
     name: str
     tree: Path
+    python: Path = Path(sys.executable)
+    """The interpreter of the environment with its packages."""
 
 
 @dataclass
@@ -54,20 +57,26 @@ def checkout(revision: str) -> Iterator[Side]:
         raise SystemExit(
             f"--against {revision}: there is no such commit here. Name a commit, a branch or a tag."
         )
-    if changed := _git("diff", "--name-only", commit, "--", *LOCKS):
-        since = _git("log", "-1", "--format=%h", "--", *LOCKS)
-        raise SystemExit(
-            f"--against {revision}: it has other locks ({', '.join(changed.split())}), and one .venv cannot serve both. "
-            f"Commits from {since} on have the locks of this checkout."
-        )
     CACHE.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="against-", dir=CACHE) as folder:
         tree = Path(folder).resolve() / "tree"
         subprocess.run(["git", "worktree", "add", "--quiet", "--detach", tree, commit], cwd=ROOT, check=True)
         try:
-            yield Side(commit, tree)
+            yield Side(commit, tree, interpreter(commit, tree))
         finally:
             subprocess.run(["git", "worktree", "remove", "--force", tree], cwd=ROOT, check=False)
+
+
+def interpreter(commit: str, tree: Path) -> Path:
+    """The interpreter for a commit: ours, or where its lock is another one that of the environment which its own tools make."""
+    if not _git("diff", "--name-only", commit, "--", LOCK):
+        return Path(sys.executable)
+    print(f"bench: {commit} locks other packages: setting up its environment", file=sys.stderr)
+    outside = {name: value for name, value in os.environ.items() if name != "VIRTUAL_ENV"}
+    made = subprocess.run(["tools/python-env.sh", "base"], cwd=tree, env=outside, check=False)
+    if made.returncode != 0:
+        raise SystemExit(f"--against {commit}: its environment cannot be made.")
+    return tree / ".venv" / "bin" / "python"
 
 
 def here() -> Side:
@@ -101,7 +110,7 @@ def measured(part: Part, plan: Plan, folder: Path, old: Side, new: Side) -> Comp
     for turn, side in turns(plan.repeats, old, new):
         run = Run(part.name, replace(plan, repeats=1), folder, peers=False)
         run.say(f"{side.name}, turn {turn} of {plan.repeats}")
-        with tarry_of(side.tree):
+        with tarry_of(side.tree, side.python):
             part.measure(run)
         (found.old if side is old else found.new).take(run.figures)
     return found

@@ -30,16 +30,18 @@ class _Measured:
     """The checkout whose Tarry is started."""
 
     tree: ClassVar[Path] = ROOT
+    python: ClassVar[Path] = Path(sys.executable)
 
 
 @contextmanager
-def tarry_of(tree: Path) -> Iterator[None]:
+def tarry_of(tree: Path, interpreter: Path) -> Iterator[None]:
     """Start the Tarry of another checkout for a while; the benchmark's own processes stay those of this one."""
-    before, _Measured.tree = _Measured.tree, tree
+    before = _Measured.tree, _Measured.python
+    _Measured.tree, _Measured.python = tree, interpreter
     try:
         yield
     finally:
-        _Measured.tree = before
+        _Measured.tree, _Measured.python = before
 
 
 def tarry_environment() -> dict[str, str]:
@@ -136,8 +138,9 @@ class Process:
 
 
 def python(module: str, *arguments: str) -> list[str]:
-    """The command that runs a module with this interpreter."""
-    return [sys.executable, "-m", module, *arguments]
+    """The command that runs a module: of Tarry with the interpreter of the checkout that is measured, another with this one."""
+    runs = str(_Measured.python) if module.partition(".")[0] == "tarry" else sys.executable
+    return [runs, "-m", module, *arguments]
 
 
 def cpu_s_of(pid: int) -> float:

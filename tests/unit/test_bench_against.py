@@ -1,6 +1,7 @@
 """The benchmark of two commits: whose code is started, in which turns, and the report of it."""
 
 import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from bench.plan import NORMAL
 from bench.processes import ROOT, environment, python, tarry_environment, tarry_of
 from bench.run import TARRY, Run
 
-OLD, NEW = Side("aaa", Path("/old")), Side("bbb", Path("/new"))
+OLD, NEW = Side("aaa", Path("/old"), Path("/old/python")), Side("bbb", Path("/new"))
 
 
 def rates(*values: float) -> Figures:
@@ -26,21 +27,23 @@ def test_two_commits_take_turns() -> None:
 
 
 def test_a_part_is_measured_with_the_tarry_of_each_commit_in_turns(tmp_path: Path) -> None:
-    started: list[str] = []
+    started: list[tuple[str, str]] = []
 
     def measure(run: Run) -> None:
         assert (run.plan.repeats, run.peers) == (1, False)
-        started.append(tarry_environment()["PYTHONPATH"].split(":")[0])
+        started.append((python("tarry")[0], tarry_environment()["PYTHONPATH"].split(":")[0]))
+        assert python("bench.consumer")[0] == sys.executable
         run.add("single", len(started))
 
     part = replace(PARTS[0], measure=measure)
     found = against.measured(part, replace(NORMAL, repeats=2), tmp_path, OLD, NEW)
-    assert started == ["/old/src", "/new/src"] * 2
+    assert started == [("/old/python", "/old/src"), (sys.executable, "/new/src")] * 2
     assert (found.old.values(), found.new.values()) == (
         {TARRY: {"single": [1.0, 3.0]}},
         {TARRY: {"single": [2.0, 4.0]}},
     )
     assert tarry_environment() == environment()
+    assert python("tarry")[0] == sys.executable
 
 
 def test_another_commit_s_code_is_what_is_started_and_the_load_stays_ours(tmp_path: Path) -> None:
@@ -48,7 +51,7 @@ def test_another_commit_s_code_is_what_is_started_and_the_load_stays_ours(tmp_pa
     other.mkdir(parents=True)
     (other / "__init__.py").touch()
     (other / "__main__.py").write_text("import bench, tarry; print(tarry.__file__, bench.__file__)")
-    with tarry_of(tmp_path):
+    with tarry_of(tmp_path, Path(sys.executable)):
         env = tarry_environment()
     said_it = subprocess.run(
         python("tarry"), env=env, cwd=tmp_path, capture_output=True, text=True, check=True
@@ -127,12 +130,34 @@ def test_another_commit_is_checked_out_and_goes_afterwards(two_commits: Path) ->
     assert (two_commits / "code").read_text() == "2"
 
 
-def test_a_commit_with_other_locks_is_refused(two_commits: Path) -> None:
+def test_a_commit_with_other_locks_has_an_environment_of_its_own(two_commits: Path) -> None:
+    with against.checkout("then") as side:
+        assert side.python == Path(sys.executable)
+    setting_up = "mkdir -p .venv/bin && echo $1 > .venv/bin/python"
+    (two_commits / "tools").mkdir()
+    (two_commits / "tools" / "python-env.sh").write_text(f"#!/bin/sh\n{setting_up}\n")
+    (two_commits / "tools" / "python-env.sh").chmod(0o755)
+    git(two_commits, "add", ".")
+    git(two_commits, "commit", "--quiet", "-m", "tools")
     (two_commits / "requirements" / "base.txt").write_text("a==2")
     git(two_commits, "commit", "--quiet", "--all", "-m", "locks")
-    since = git(two_commits, "rev-parse", "--short", "HEAD")
-    refused = rf"other locks \(requirements/base.txt\).*Commits from {since} on"
-    with pytest.raises(SystemExit, match=refused), against.checkout("then"):
-        pass
+    with against.checkout("HEAD~1") as side:
+        assert side.python == side.tree / ".venv" / "bin" / "python"
+        assert side.python.read_text() == "base\n"
+
+
+def test_a_commit_that_is_not_here_is_refused(two_commits: Path) -> None:
     with pytest.raises(SystemExit, match="no such commit"), against.checkout("never"):
         pass
+
+
+def test_an_environment_that_cannot_be_made_is_told(two_commits: Path) -> None:
+    (two_commits / "tools").mkdir()
+    (two_commits / "tools" / "python-env.sh").write_text("#!/bin/sh\nexit 1\n")
+    (two_commits / "tools" / "python-env.sh").chmod(0o755)
+    git(two_commits, "add", ".")
+    git(two_commits, "commit", "--quiet", "-m", "tools")
+    (two_commits / "requirements" / "base.txt").write_text("a==2")
+    with pytest.raises(SystemExit, match="cannot be made"), against.checkout("HEAD"):
+        pass
+    assert len(git(two_commits, "worktree", "list").splitlines()) == 1
