@@ -12,8 +12,8 @@ from urllib.parse import quote
 
 import httpx
 
-from tarry.core.rights import PULSAR_ADMIN
 from tarry.doors.http.operations import HTTP
+from tarry.doors.pulsar.admin.operations import PULSAR_ADMIN
 from tests.fuzz.values import TENANTS, Values
 from tests.unit.rights_kit import EXAMPLES, Example
 

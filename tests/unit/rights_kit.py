@@ -11,7 +11,8 @@ import httpx
 from msgspec import Struct
 
 from tarry.core.access import ROLES
-from tarry.core.rights import PULSAR_ADMIN, Right
+from tarry.core.rights import Right
+from tarry.doors.pulsar.admin.operations import PULSAR_ADMIN
 from tests.processes import free_port
 from tests.unit.dapr_kit import dapr
 

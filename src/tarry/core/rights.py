@@ -66,6 +66,7 @@ PRODUCE_ALL: Final = Right(("produce",), "all")
 PRODUCER: Final = Right(("produce",), "token")
 CONSUME: Final = Right(("consume",), "named")
 USE: Final = Right(("produce", "consume"), "named")
+SEE: Final = Right(("produce", "consume"), "token")
 SEE_OWN: Final = Right(("produce", "consume"), "own")
 SEE_LISTED: Final = Right(("produce", "consume"), "listed")
 FIGURES: Final = Right(("produce", "consume"), "all")
@@ -74,83 +75,6 @@ ID: Final = Right((), "id")
 SECRET: Final = Right((), "secret")
 HOMESERVER: Final = Right((), "homeserver")
 
-
-def _each(right: Right, methods: str, *paths: str) -> dict[str, Right]:
-    return {f"{method} {path}": right for path in paths for method in methods.split()}
-
-
-_ADMIN: Final = "/admin/v2"
-_SPACE: Final = _ADMIN + "/namespaces/{tenant}/{namespace}"
-_PERSISTENT: Final = _ADMIN + "/persistent/{tenant}/{namespace}"
-_ONE: Final = _PERSISTENT + "/{topic}"
-_SUB: Final = _ONE + "/subscription/{subscription}"
-_SCHEMAS: Final = _ADMIN + "/schemas/{tenant}/{namespace}/{topic}"
-_LOOKUP: Final = "/lookup/v2/topic/persistent/{tenant}/{namespace}/{topic}"
-
-PULSAR_ADMIN: Final[Mapping[str, Right]] = {
-    **_each(Right(("produce", "consume"), "token"), "GET", _ADMIN + "/clusters", _ADMIN + "/brokers/version"),
-    **_each(GOVERN_ALL, "GET", _ADMIN + "/clusters/{cluster}", _ADMIN + "/brokers", _ADMIN + "/brokers/{cluster}"),
-    **_each(GOVERN_ALL, "GET", _ADMIN + "/brokers/leaderBroker", _ADMIN + "/brokers/configuration/runtime"),
-    **_each(OPEN, "GET", _ADMIN + "/brokers/health"),
-    **_each(Right((), "token"), "GET", _ADMIN + "/brokers/ready"),
-    **_each(USE, "GET", _LOOKUP, _LOOKUP + "/bundle"),
-    **_each(GOVERN_ALL, "GET", _ADMIN + "/tenants"),
-    **_each(GOVERN_ALL, "GET PUT POST DELETE", _ADMIN + "/tenants/{tenant}"),
-    **_each(Right(("admin",), "listed"), "GET", _ADMIN + "/namespaces/{tenant}"),
-    **_each(GOVERN, "GET PUT DELETE", _SPACE),
-    **_each(USE, "GET", _SPACE + "/topics"),
-    **_each(GOVERN, "GET", _SPACE + "/bundles", _SPACE + "/permissions"),
-    **_each(GOVERN, "POST", _SPACE + "/clearBacklog", _SPACE + "/clearBacklog/{subscription}"),
-    **_each(GOVERN, "POST", _SPACE + "/unsubscribe/{subscription}"),
-    # As in Pulsar, only a superuser changes whether and how long a namespace delays.
-    **_each(GOVERN, "GET", _SPACE + "/delayedDelivery"),
-    **_each(GOVERN_ALL, "POST DELETE", _SPACE + "/delayedDelivery"),
-    **_each(GOVERN, "GET POST DELETE", _ONE + "/delayedDelivery"),
-    **_each(GOVERN, "GET POST DELETE", *(place + "/messageTTL" for place in (_SPACE, _ONE))),
-    **_each(GOVERN, "GET POST DELETE", *(place + "/retention" for place in (_SPACE, _ONE))),
-    **_each(GOVERN, "GET POST DELETE", _SPACE + "/deduplication", _ONE + "/deduplicationEnabled"),
-    **_each(GOVERN, "GET", *(place + "/backlogQuotaMap" for place in (_SPACE, _ONE))),
-    **_each(GOVERN, "POST DELETE", *(place + "/backlogQuota" for place in (_SPACE, _ONE))),
-    **_each(USE, "GET", _SCHEMAS + "/schema", _SCHEMAS + "/schema/{version}", _SCHEMAS + "/schemas"),
-    **_each(PRODUCE, "POST", _SCHEMAS + "/schema"),
-    **_each(GOVERN, "DELETE", _SCHEMAS + "/schema"),
-    **_each(USE, "POST", _SCHEMAS + "/compatibility", _SCHEMAS + "/version"),
-    **_each(USE, "GET", _PERSISTENT, _PERSISTENT + "/partitioned"),
-    **_each(USE, "GET", *(_ADMIN + "/non-persistent/{tenant}/{namespace}" + end for end in ("", "/partitioned"))),
-    **_each(GOVERN, "PUT DELETE", _ONE),
-    **_each(USE, "GET", *(_ONE + f"/{of}" for of in ("stats", "internalStats", "lastMessageId", "partitions"))),
-    **_each(USE, "GET", _ONE + "/partitioned-stats", _ONE + "/subscriptions"),
-    **_each(GOVERN, "GET POST PUT DELETE", *(_SPACE + f"/{rule}" for rule in (
-        "autoTopicCreation", "autoSubscriptionCreation", "schemaCompatibilityStrategy", "maxTopicsPerNamespace",
-        "maxProducersPerTopic", "maxConsumersPerTopic", "maxConsumersPerSubscription", "maxSubscriptionsPerTopic",
-        "maxUnackedMessagesPerConsumer",
-    ))),
-    **_each(GOVERN, "GET POST PUT DELETE", *(_ONE + f"/{rule}" for rule in (
-        "autoSubscriptionCreation", "schemaCompatibilityStrategy", "maxProducers", "maxConsumers",
-        "maxConsumersPerSubscription", "maxSubscriptionsPerTopic", "maxUnackedMessagesOnConsumer",
-    ))),
-    **_each(GOVERN, "GET PUT DELETE", _SPACE + "/properties", _ONE + "/properties"),
-    **_each(GOVERN, "GET DELETE", _SPACE + "/property/{key}"),
-    **_each(GOVERN, "PUT", _SPACE + "/property/{key}/{value}"),
-    **_each(GOVERN, "PUT", _SPACE + "/unload", _SPACE + "/{bundle}/unload", _ONE + "/unload"),
-    **_each(GOVERN, "DELETE", _ONE + "/truncate"),
-    # Endpoints that are known and not served: they only say so.
-    **_each(USE, "GET POST PUT DELETE", _SPACE + "/{endpoint}", _ONE + "/{endpoint}"),
-    **_each(GOVERN, "POST DELETE", _SPACE + "/permissions/{role}", _ONE + "/permissions/{role}"),
-    **_each(GOVERN, "PUT POST DELETE", _ONE + "/partitions"),
-    **_each(GOVERN, "POST", _ONE + "/createMissedPartitions"),
-    **_each(GOVERN, "POST", _ONE + "/all_subscription/expireMessages/{seconds}"),
-    **_each(CONSUME, "PUT", _SUB),
-    **_each(GOVERN, "DELETE", _SUB),
-    **_each(GOVERN, "POST", _SUB + "/skip/{number}", _SUB + "/skip_all", _SUB + "/expireMessages/{seconds}"),
-    **_each(CONSUME, "POST", _SUB + "/resetcursor", _SUB + "/resetcursor/{timestamp}"),
-    **_each(CONSUME, "GET", _SUB + "/position/{position}"),
-    **_each(CONSUME, "GET", _ONE + "/ledger/{ledger}/entry/{entry}", _ONE + "/examinemessage"),
-    **_each(USE, "GET", _ONE + "/messageid/{timestamp}"),
-    **_each(USE, "PUT", _ONE + "/backlogSize"),
-    **_each(USE, "POST", _SUB + "/analyzeBacklog"),
-}  # fmt: skip
-"""Pulsar's administration over HTTP."""
 
 _CONNECTED: Final = Right((), "token")
 _OPENED: Final = Right((), "opened")

@@ -4,10 +4,11 @@ import sys
 from collections.abc import Mapping
 from typing import Final
 
-from tarry.core.rights import DAPR_GRPC, PULSAR, PULSAR_ADMIN, REACHES, Right
+from tarry.core.rights import DAPR_GRPC, PULSAR, REACHES, Right
 from tarry.doors.dapr.operations import DAPR_HTTP
 from tarry.doors.http.operations import HTTP
 from tarry.doors.matrix.operations import MATRIX
+from tarry.doors.pulsar.admin.operations import PULSAR_ADMIN
 
 RIGHTS: Final[Mapping[str, Mapping[str, Right]]] = {
     "native HTTP": HTTP,

@@ -11,19 +11,9 @@ from tarry.core.browser import check_browser
 from tarry.core.errors import RateLimited, TarryError
 from tarry.core.faults import told
 from tarry.core.limits import SECOND_MS
-from tarry.core.rights import PULSAR_ADMIN, Right, right_of
-from tarry.doors.pulsar.admin import (
-    cluster,
-    messages,
-    namespaces,
-    policies,
-    rules,
-    schemas,
-    subscriptions,
-    topics,
-    unserved,
-)
-from tarry.doors.pulsar.admin.call import BODY_WITHIN_MS, MAX_BODY_BYTES, AdminCall, AdminEndpoint
+from tarry.core.rights import Right
+from tarry.doors.pulsar.admin.call import BODY_WITHIN_MS, MAX_BODY_BYTES, AdminCall, AdminEndpoint, Operation
+from tarry.doors.pulsar.admin.operations import OPERATIONS
 from tarry.doors.pulsar.admin.refusals import RestError, refusal_of
 from tarry.doors.pulsar.broker import Broker
 from tarry.http.application import Endpoint, Outcome
@@ -34,25 +24,22 @@ from tarry.http.routing import Routes
 
 log = logging.getLogger("tarry.pulsar")
 
-MODULES: Final = (cluster, policies, rules, schemas, subscriptions, messages, namespaces, topics, unserved)
-"""The modules with endpoints, each with its `ROUTES`; the first that has a path answers."""
-
 PATHS: Final = ("/admin/", "/lookup/")
 """Prefixes of the paths that this application answers."""
 
 
 class Served:
-    """An operation, with its row of the rights table."""
+    """An operation with the endpoint that serves it here."""
 
     __slots__ = ("endpoint", "head", "method", "path", "right")
 
-    def __init__(self, app: "AdminApp", method: str, path: str, endpoint: AdminEndpoint) -> None:
-        self.method = method
-        self.path = path
+    def __init__(self, app: "AdminApp", operation: Operation) -> None:
+        self.method = operation.method
+        self.path = operation.path
         self.head = True
-        self.right = right_of(PULSAR_ADMIN, f"{method} {path}")
-        takes = None if method == "GET" else MAX_BODY_BYTES
-        self.endpoint = Endpoint(partial(app.serve, endpoint), takes, timeout_ms=BODY_WITHIN_MS)
+        self.right = operation.right
+        takes = None if self.method == "GET" else MAX_BODY_BYTES
+        self.endpoint = Endpoint(partial(app.serve, operation.endpoint), takes, timeout_ms=BODY_WITHIN_MS)
 
 
 class AdminApp:
@@ -62,12 +49,7 @@ class AdminApp:
         self.broker: Broker | None = None
         self._service_url = service_url
         """Where somebody finds the binary protocol who knows this machine under a name."""
-        self._routes = Routes(
-            Served(self, method, path, endpoint)
-            for module in MODULES
-            for path, methods in module.ROUTES.items()
-            for method, endpoint in methods.items()
-        )
+        self._routes = Routes([Served(self, operation) for operation in OPERATIONS])
 
     def open(self, request: Request) -> Endpoint:
         """Let a request in, and find its endpoint."""

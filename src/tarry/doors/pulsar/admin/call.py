@@ -1,14 +1,15 @@
 """One request of the administration: who sends it, what it names, what it brings."""
 
 import re
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Final, TypeVar
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Final, NamedTuple, TypeVar
 from urllib.parse import parse_qsl
 
 import msgspec
 
 from tarry.core.access import Caller
 from tarry.core.names import TopicName, parse_namespace, parse_topic
+from tarry.core.rights import Right
 from tarry.core.unreadable import UNREADABLE
 from tarry.doors.pulsar.admin.refusals import RestError, no_namespace, no_topic
 from tarry.doors.pulsar.broker import Broker
@@ -133,8 +134,26 @@ def _number(text: str, name: str) -> int:
 
 
 AdminEndpoint = Callable[[AdminCall], Awaitable[Response]]
-Routes = Mapping[str, Mapping[str, AdminEndpoint]]
-"""By path, what answers to each method."""
+
+
+class Operation(NamedTuple):
+    """One method of one path of the administration."""
+
+    method: str
+    path: str
+    right: Right
+    """The role and the namespaces that it requires."""
+    endpoint: AdminEndpoint
+    """The function that serves it."""
+
+    @property
+    def name(self) -> str:
+        """The operation in the table of rights."""
+        return f"{self.method} {self.path}"
+
+
+Operations = Sequence[Operation]
+"""The operations of one module."""
 
 
 _JSON_HEADERS: Final = ((b"content-type", b"application/json"), (b"cache-control", b"no-store"))

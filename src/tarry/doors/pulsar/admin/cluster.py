@@ -2,7 +2,8 @@
 
 from typing import Final
 
-from tarry.doors.pulsar.admin.call import AdminCall, Routes, answer, plain
+from tarry.core.rights import GOVERN_ALL, OPEN, SEE, TOKEN, USE
+from tarry.doors.pulsar.admin.call import AdminCall, Operation, Operations, answer, plain
 from tarry.doors.pulsar.admin.refusals import RestError
 from tarry.http.response import Response
 
@@ -95,16 +96,16 @@ def _web(call: AdminCall) -> str:
 
 _TOPIC: Final = "/lookup/v2/topic/persistent/{tenant}/{namespace}/{topic}"
 
-ROUTES: Routes = {
-    "/admin/v2/clusters": {"GET": clusters},
-    "/admin/v2/clusters/{cluster}": {"GET": cluster},
-    "/admin/v2/brokers": {"GET": brokers},
-    "/admin/v2/brokers/health": {"GET": health},
-    "/admin/v2/brokers/ready": {"GET": health},
-    "/admin/v2/brokers/version": {"GET": version},
-    "/admin/v2/brokers/leaderBroker": {"GET": leader},
-    "/admin/v2/brokers/configuration/runtime": {"GET": configuration},
-    "/admin/v2/brokers/{cluster}": {"GET": brokers},
-    _TOPIC: {"GET": lookup},
-    _TOPIC + "/bundle": {"GET": bundle},
-}
+OPERATIONS: Operations = (
+    Operation("GET", "/admin/v2/clusters", SEE, clusters),
+    Operation("GET", "/admin/v2/clusters/{cluster}", GOVERN_ALL, cluster),
+    Operation("GET", "/admin/v2/brokers", GOVERN_ALL, brokers),
+    Operation("GET", "/admin/v2/brokers/health", OPEN, health),
+    Operation("GET", "/admin/v2/brokers/ready", TOKEN, health),
+    Operation("GET", "/admin/v2/brokers/version", SEE, version),
+    Operation("GET", "/admin/v2/brokers/leaderBroker", GOVERN_ALL, leader),
+    Operation("GET", "/admin/v2/brokers/configuration/runtime", GOVERN_ALL, configuration),
+    Operation("GET", "/admin/v2/brokers/{cluster}", GOVERN_ALL, brokers),
+    Operation("GET", _TOPIC, USE, lookup),
+    Operation("GET", _TOPIC + "/bundle", USE, bundle),
+)

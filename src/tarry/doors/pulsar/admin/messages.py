@@ -5,7 +5,8 @@ from typing import Any, Final
 from msgspec import Struct
 
 from tarry.core.names import partition_number
-from tarry.doors.pulsar.admin.call import AdminCall, Routes, answer
+from tarry.core.rights import CONSUME, USE
+from tarry.doors.pulsar.admin.call import AdminCall, Operation, Operations, answer
 from tarry.doors.pulsar.admin.refusals import RestError, no_subscription
 from tarry.doors.pulsar.admin.subscriptions import shown_message
 from tarry.doors.pulsar.ids import entry_of, is_of, ledger_of, text_of_id
@@ -105,10 +106,10 @@ def _message(call: AdminCall, topic: Topic, entry_id: int) -> Response:
 
 _ONE: Final = "/admin/v2/persistent/{tenant}/{namespace}/{topic}"
 
-ROUTES: Routes = {
-    _ONE + "/ledger/{ledger}/entry/{entry}": {"GET": by_id},
-    _ONE + "/examinemessage": {"GET": examine},
-    _ONE + "/messageid/{timestamp}": {"GET": at_time},
-    _ONE + "/backlogSize": {"PUT": backlog_size},
-    _ONE + "/subscription/{subscription}/analyzeBacklog": {"POST": analyze},
-}
+OPERATIONS: Operations = (
+    Operation("GET", _ONE + "/ledger/{ledger}/entry/{entry}", CONSUME, by_id),
+    Operation("GET", _ONE + "/examinemessage", CONSUME, examine),
+    Operation("GET", _ONE + "/messageid/{timestamp}", USE, at_time),
+    Operation("PUT", _ONE + "/backlogSize", USE, backlog_size),
+    Operation("POST", _ONE + "/subscription/{subscription}/analyzeBacklog", USE, analyze),
+)

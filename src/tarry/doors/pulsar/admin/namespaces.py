@@ -7,7 +7,8 @@ from msgspec import Struct
 
 from tarry.core.errors import Conflict, NotFound
 from tarry.core.names import check_part
-from tarry.doors.pulsar.admin.call import AdminCall, Routes, answer
+from tarry.core.rights import GOVERN, GOVERN_ALL, GOVERN_LISTED, USE
+from tarry.doors.pulsar.admin.call import AdminCall, Operation, Operations, answer
 from tarry.doors.pulsar.admin.cluster import CLUSTER
 from tarry.doors.pulsar.admin.policies import of_namespace, quotas_of
 from tarry.doors.pulsar.admin.refusals import RestError, no_namespace
@@ -188,17 +189,22 @@ async def unload(call: AdminCall) -> Response:
 _TENANT = "/admin/v2/tenants/{tenant}"
 _ONE = "/admin/v2/namespaces/{tenant}/{namespace}"
 
-ROUTES: Routes = {
-    "/admin/v2/tenants": {"GET": tenants},
-    _TENANT: {"GET": tenant, "PUT": create_tenant, "POST": update_tenant, "DELETE": delete_tenant},
-    "/admin/v2/namespaces/{tenant}": {"GET": namespaces},
-    _ONE: {"GET": namespace, "PUT": create_namespace, "DELETE": delete_namespace},
-    _ONE + "/topics": {"GET": topics_of},
-    _ONE + "/bundles": {"GET": bundles},
-    _ONE + "/unload": {"PUT": unload},
-    _ONE + "/{bundle}/unload": {"PUT": unload},
-    _ONE + "/permissions": {"GET": permissions},
-    _ONE + "/clearBacklog": {"POST": clear_backlog},
-    _ONE + "/clearBacklog/{subscription}": {"POST": clear_backlog},
-    _ONE + "/unsubscribe/{subscription}": {"POST": unsubscribe},
-}
+OPERATIONS: Operations = (
+    Operation("GET", "/admin/v2/tenants", GOVERN_ALL, tenants),
+    Operation("GET", _TENANT, GOVERN_ALL, tenant),
+    Operation("PUT", _TENANT, GOVERN_ALL, create_tenant),
+    Operation("POST", _TENANT, GOVERN_ALL, update_tenant),
+    Operation("DELETE", _TENANT, GOVERN_ALL, delete_tenant),
+    Operation("GET", "/admin/v2/namespaces/{tenant}", GOVERN_LISTED, namespaces),
+    Operation("GET", _ONE, GOVERN, namespace),
+    Operation("PUT", _ONE, GOVERN, create_namespace),
+    Operation("DELETE", _ONE, GOVERN, delete_namespace),
+    Operation("GET", _ONE + "/topics", USE, topics_of),
+    Operation("GET", _ONE + "/bundles", GOVERN, bundles),
+    Operation("PUT", _ONE + "/unload", GOVERN, unload),
+    Operation("PUT", _ONE + "/{bundle}/unload", GOVERN, unload),
+    Operation("GET", _ONE + "/permissions", GOVERN, permissions),
+    Operation("POST", _ONE + "/clearBacklog", GOVERN, clear_backlog),
+    Operation("POST", _ONE + "/clearBacklog/{subscription}", GOVERN, clear_backlog),
+    Operation("POST", _ONE + "/unsubscribe/{subscription}", GOVERN, unsubscribe),
+)

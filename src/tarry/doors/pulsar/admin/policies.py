@@ -1,13 +1,14 @@
 """Policies of namespaces and topics: delayed delivery, time to live, retention, backlog quota, deduplication."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 import msgspec
 
 from tarry.core.policy import Effective, Policy, Scope
-from tarry.doors.pulsar.admin.call import AdminCall, AdminEndpoint, Routes, answer
+from tarry.core.rights import GOVERN, GOVERN_ALL
+from tarry.doors.pulsar.admin.call import AdminCall, AdminEndpoint, Operation, Operations, answer
 from tarry.doors.pulsar.admin.refusals import RestError
 from tarry.doors.pulsar.admin.shapes import (
     DEDUPLICATION,
@@ -129,37 +130,31 @@ def _quota(find: _Find, act: Callable[[_Find, Facet], AdminEndpoint]) -> AdminEn
     return of_type
 
 
-def _routes() -> dict[str, dict[str, AdminEndpoint]]:
+def _operations() -> Iterator[Operation]:
     namespace, topic = (
         "/admin/v2/namespaces/{tenant}/{namespace}",
         "/admin/v2/persistent/{tenant}/{namespace}/{topic}",
     )
-    routes: dict[str, dict[str, AdminEndpoint]] = {}
     for path, find in ((namespace, of_namespace), (topic, of_topic)):
-        routes[path + "/delayedDelivery"] = {
-            "GET": _show(find, DELAYED_DELIVERY),
-            "POST": _set(find, DELAYED_DELIVERY),
-            "DELETE": _remove(find, DELAYED_DELIVERY),
-        }
-        routes[path + "/messageTTL"] = {
-            "GET": _show(find, MESSAGE_TTL),
-            "POST": _set(find, MESSAGE_TTL, "messageTTL"),
-            "DELETE": _remove(find, MESSAGE_TTL),
-        }
-        routes[path + "/retention"] = {
-            "GET": _show(find, RETENTION),
-            "POST": _set(find, RETENTION),
-            "DELETE": _remove(find, RETENTION),
-        }
+        at_namespace = find is of_namespace
+        # As in Pulsar, only a superuser changes whether and how long a namespace delays.
+        delays = GOVERN_ALL if at_namespace else GOVERN
+        yield Operation("GET", path + "/delayedDelivery", GOVERN, _show(find, DELAYED_DELIVERY))
+        yield Operation("POST", path + "/delayedDelivery", delays, _set(find, DELAYED_DELIVERY))
+        yield Operation("DELETE", path + "/delayedDelivery", delays, _remove(find, DELAYED_DELIVERY))
         # At a topic the word is another one.
-        routes[path + ("/deduplication" if path == namespace else "/deduplicationEnabled")] = {
-            "GET": _show(find, DEDUPLICATION),
-            "POST": _set(find, DEDUPLICATION),
-            "DELETE": _remove(find, DEDUPLICATION),
-        }
-        routes[path + "/backlogQuotaMap"] = {"GET": _show_quotas(find)}
-        routes[path + "/backlogQuota"] = {"POST": _quota(find, _set), "DELETE": _quota(find, _remove)}
-    return routes
+        deduplication = "/deduplication" if at_namespace else "/deduplicationEnabled"
+        for end, aspect, *query in (
+            ("/messageTTL", MESSAGE_TTL, "messageTTL"),
+            ("/retention", RETENTION),
+            (deduplication, DEDUPLICATION),
+        ):
+            yield Operation("GET", path + end, GOVERN, _show(find, aspect))
+            yield Operation("POST", path + end, GOVERN, _set(find, aspect, *query))
+            yield Operation("DELETE", path + end, GOVERN, _remove(find, aspect))
+        yield Operation("GET", path + "/backlogQuotaMap", GOVERN, _show_quotas(find))
+        yield Operation("POST", path + "/backlogQuota", GOVERN, _quota(find, _set))
+        yield Operation("DELETE", path + "/backlogQuota", GOVERN, _quota(find, _remove))
 
 
-ROUTES: Routes = _routes()
+OPERATIONS: Operations = tuple(_operations())

@@ -3,13 +3,14 @@
 See `tarry.doors.pulsar.rules` for their effect.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 from msgspec import Struct
 
 from tarry.core.names import parse_topic, unpartitioned
-from tarry.doors.pulsar.admin.call import AdminCall, AdminEndpoint, Routes, answer
+from tarry.core.rights import GOVERN
+from tarry.doors.pulsar.admin.call import AdminCall, AdminEndpoint, Operation, Operations, answer
 from tarry.doors.pulsar.admin.refusals import RestError
 from tarry.doors.pulsar.rules import STRATEGIES, AutoTopicCreation, Limit, RuleLevel, Rules
 from tarry.engine.api import MAX_PARTITIONS
@@ -190,33 +191,35 @@ def _without(place: RulePlace, key: str) -> dict[str, str]:
     return {name: value for name, value in place.rules.properties.items() if name != key}
 
 
-def _routes() -> dict[str, dict[str, AdminEndpoint]]:
+def _operations() -> Iterator[Operation]:
     namespace, topic = (
         "/admin/v2/namespaces/{tenant}/{namespace}",
         "/admin/v2/persistent/{tenant}/{namespace}/{topic}",
     )
-    routes: dict[str, dict[str, AdminEndpoint]] = {}
+    served: dict[str, Mapping[str, AdminEndpoint]] = {}
     for rule, at_namespace, at_topic in LIMITS:
         for base, path, find in ((namespace, at_namespace, of_namespace), (topic, at_topic, of_topic)):
             if path is not None:
-                routes[f"{base}/{path}"] = _value(find, rule, _limit(path), int)
+                served[f"{base}/{path}"] = _value(find, rule, _limit(path), int)
     for base, find in ((namespace, of_namespace), (topic, of_topic)):
-        routes[base + "/properties"] = _properties(find)
-        routes[base + "/schemaCompatibilityStrategy"] = _value(
+        served[base + "/properties"] = _properties(find)
+        served[base + "/schemaCompatibilityStrategy"] = _value(
             find, "schema_compatibility", _read_strategy, str
         )
-        routes[base + "/autoSubscriptionCreation"] = _value(
+        served[base + "/autoSubscriptionCreation"] = _value(
             find,
             "auto_subscription_creation",
             _read_subscription_creation,
             lambda allowed: {"allowAutoSubscriptionCreation": allowed},
         )
-    routes[namespace + "/autoTopicCreation"] = _value(
+    served[namespace + "/autoTopicCreation"] = _value(
         of_namespace, "auto_topic_creation", _read_topic_creation, lambda rule: rule
     )
-    routes[namespace + "/property/{key}"] = {"GET": property_, "DELETE": remove_property}
-    routes[namespace + "/property/{key}/{value}"] = {"PUT": set_property}
-    return routes
+    served[namespace + "/property/{key}"] = {"GET": property_, "DELETE": remove_property}
+    served[namespace + "/property/{key}/{value}"] = {"PUT": set_property}
+    for path, methods in served.items():
+        for method, endpoint in methods.items():
+            yield Operation(method, path, GOVERN, endpoint)
 
 
-ROUTES: Routes = _routes()
+OPERATIONS: Operations = tuple(_operations())

@@ -5,7 +5,8 @@ from typing import Any, Final
 from msgspec import Struct
 
 from tarry.core.names import unpartitioned
-from tarry.doors.pulsar.admin.call import AdminCall, Routes, answer
+from tarry.core.rights import GOVERN, PRODUCE, USE
+from tarry.doors.pulsar.admin.call import AdminCall, Operation, Operations, answer
 from tarry.doors.pulsar.admin.refusals import RestError
 from tarry.doors.pulsar.errors import PulsarRefusal
 from tarry.doors.pulsar.schema import TYPE_NAMES, TopicSchema, type_name
@@ -100,10 +101,12 @@ async def _given(call: AdminCall) -> TopicSchema:
 
 _ONE: Final = "/admin/v2/schemas/{tenant}/{namespace}/{topic}"
 
-ROUTES: Routes = {
-    _ONE + "/schema": {"GET": latest, "POST": post, "DELETE": delete},
-    _ONE + "/schema/{version}": {"GET": one},
-    _ONE + "/schemas": {"GET": all_},
-    _ONE + "/compatibility": {"POST": compatibility},
-    _ONE + "/version": {"POST": version_of},
-}
+OPERATIONS: Operations = (
+    Operation("GET", _ONE + "/schema", USE, latest),
+    Operation("POST", _ONE + "/schema", PRODUCE, post),
+    Operation("DELETE", _ONE + "/schema", GOVERN, delete),
+    Operation("GET", _ONE + "/schema/{version}", USE, one),
+    Operation("GET", _ONE + "/schemas", USE, all_),
+    Operation("POST", _ONE + "/compatibility", USE, compatibility),
+    Operation("POST", _ONE + "/version", USE, version_of),
+)

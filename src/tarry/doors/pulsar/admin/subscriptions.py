@@ -8,9 +8,10 @@ import msgspec
 
 from tarry.core.limits import SECOND_MS
 from tarry.core.names import check_name
+from tarry.core.rights import CONSUME, GOVERN, USE
 from tarry.core.unreadable import UNREADABLE
 from tarry.doors.pulsar import wire_pb2 as wire
-from tarry.doors.pulsar.admin.call import MAX_NUMBER, AdminCall, Routes, answer
+from tarry.doors.pulsar.admin.call import MAX_NUMBER, AdminCall, Operation, Operations, answer
 from tarry.doors.pulsar.admin.refusals import RestError, no_subscription
 from tarry.doors.pulsar.broker import DOOR
 from tarry.doors.pulsar.delivery import foreign
@@ -194,14 +195,15 @@ def shown_message(entry: Received, message_id: str) -> Response:
 _TOPIC: Final = "/admin/v2/persistent/{tenant}/{namespace}/{topic}"
 _ONE: Final = _TOPIC + "/subscription/{subscription}"
 
-ROUTES: Routes = {
-    _TOPIC + "/subscriptions": {"GET": list_},
-    _TOPIC + "/all_subscription/expireMessages/{seconds}": {"POST": expire_all},
-    _ONE: {"PUT": create, "DELETE": unsubscribe},
-    _ONE + "/skip/{number}": {"POST": skip},
-    _ONE + "/skip_all": {"POST": skip_all},
-    _ONE + "/expireMessages/{seconds}": {"POST": expire},
-    _ONE + "/resetcursor": {"POST": reset_to_message},
-    _ONE + "/resetcursor/{timestamp}": {"POST": reset_to_time},
-    _ONE + "/position/{position}": {"GET": peek},
-}
+OPERATIONS: Operations = (
+    Operation("GET", _TOPIC + "/subscriptions", USE, list_),
+    Operation("POST", _TOPIC + "/all_subscription/expireMessages/{seconds}", GOVERN, expire_all),
+    Operation("PUT", _ONE, CONSUME, create),
+    Operation("DELETE", _ONE, GOVERN, unsubscribe),
+    Operation("POST", _ONE + "/skip/{number}", GOVERN, skip),
+    Operation("POST", _ONE + "/skip_all", GOVERN, skip_all),
+    Operation("POST", _ONE + "/expireMessages/{seconds}", GOVERN, expire),
+    Operation("POST", _ONE + "/resetcursor", CONSUME, reset_to_message),
+    Operation("POST", _ONE + "/resetcursor/{timestamp}", CONSUME, reset_to_time),
+    Operation("GET", _ONE + "/position/{position}", CONSUME, peek),
+)

@@ -7,7 +7,8 @@ from msgspec import Struct
 
 from tarry.core.errors import Conflict
 from tarry.core.names import partition_number
-from tarry.doors.pulsar.admin.call import AdminCall, Routes, answer
+from tarry.core.rights import GOVERN, USE
+from tarry.doors.pulsar.admin.call import AdminCall, Operation, Operations, answer
 from tarry.doors.pulsar.admin.refusals import RestError, no_topic
 from tarry.doors.pulsar.admin.rules import keep_properties
 from tarry.doors.pulsar.admin.stats import Shown, internal_stats, partitioned_stats, topic_stats
@@ -216,20 +217,22 @@ def _check_unused(call: AdminCall, topics: list[Topic]) -> None:
 _ALL: Final = "/admin/v2/persistent/{tenant}/{namespace}"
 _ONE: Final = _ALL + "/{topic}"
 
-ROUTES: Routes = {
-    _ALL: {"GET": list_},
-    _ALL + "/partitioned": {"GET": list_partitioned},
-    "/admin/v2/non-persistent/{tenant}/{namespace}": {"GET": none},
-    "/admin/v2/non-persistent/{tenant}/{namespace}/partitioned": {"GET": none},
-    _ONE: {"PUT": create, "DELETE": delete},
-    _ONE + "/stats": {"GET": stats},
-    _ONE + "/internalStats": {"GET": internal},
-    _ONE + "/lastMessageId": {"GET": last_message_id},
-    _ONE + "/partitions": {
-        "GET": partitions, "PUT": create_partitioned, "POST": update_partitioned, "DELETE": delete_partitioned,
-    },
-    _ONE + "/unload": {"PUT": unload},
-    _ONE + "/truncate": {"DELETE": truncate},
-    _ONE + "/partitioned-stats": {"GET": partitioned},
-    _ONE + "/createMissedPartitions": {"POST": create_missing},
-}  # fmt: skip
+OPERATIONS: Operations = (
+    Operation("GET", _ALL, USE, list_),
+    Operation("GET", _ALL + "/partitioned", USE, list_partitioned),
+    Operation("GET", "/admin/v2/non-persistent/{tenant}/{namespace}", USE, none),
+    Operation("GET", "/admin/v2/non-persistent/{tenant}/{namespace}/partitioned", USE, none),
+    Operation("PUT", _ONE, GOVERN, create),
+    Operation("DELETE", _ONE, GOVERN, delete),
+    Operation("GET", _ONE + "/stats", USE, stats),
+    Operation("GET", _ONE + "/internalStats", USE, internal),
+    Operation("GET", _ONE + "/lastMessageId", USE, last_message_id),
+    Operation("GET", _ONE + "/partitions", USE, partitions),
+    Operation("PUT", _ONE + "/partitions", GOVERN, create_partitioned),
+    Operation("POST", _ONE + "/partitions", GOVERN, update_partitioned),
+    Operation("DELETE", _ONE + "/partitions", GOVERN, delete_partitioned),
+    Operation("PUT", _ONE + "/unload", GOVERN, unload),
+    Operation("DELETE", _ONE + "/truncate", GOVERN, truncate),
+    Operation("GET", _ONE + "/partitioned-stats", USE, partitioned),
+    Operation("POST", _ONE + "/createMissedPartitions", GOVERN, create_missing),
+)

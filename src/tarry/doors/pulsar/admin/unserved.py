@@ -4,10 +4,11 @@ A 404 would leave a user to guess between a slip in the path and a feature that 
 operation that a broker does not offer is 405, and 501 for permissions where it does not keep any.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Final
 
-from tarry.doors.pulsar.admin.call import AdminCall, AdminEndpoint, Routes
+from tarry.core.rights import GOVERN, USE
+from tarry.doors.pulsar.admin.call import AdminCall, AdminEndpoint, Operation, Operations
 from tarry.doors.pulsar.admin.refusals import RestError
 from tarry.http.response import Response
 
@@ -98,12 +99,14 @@ def _refuse(status: int, reasons: Mapping[str, str], part: str) -> AdminEndpoint
 _NAMESPACE: Final = "/admin/v2/namespaces/{tenant}/{namespace}"
 _TOPIC: Final = "/admin/v2/persistent/{tenant}/{namespace}/{topic}"
 
-_granting: Final = dict.fromkeys(("POST", "DELETE"), _refuse(501, {"permissions": _TOKENS}, "permissions"))
 
-ROUTES: Routes = {
-    _NAMESPACE + "/permissions/{role}": _granting,
-    _TOPIC + "/permissions/{role}": _granting,
-    _NAMESPACE + "/{endpoint}": dict.fromkeys(METHODS, _refuse(405, NAMESPACE, "endpoint")),
-    _TOPIC + "/{endpoint}": dict.fromkeys(METHODS, _refuse(405, TOPIC, "endpoint")),
-}
-"""Behind all others: these paths match whatever stands at the end."""
+def _operations() -> Iterator[Operation]:
+    granting = _refuse(501, {"permissions": _TOKENS}, "permissions")
+    for path, reasons in ((_NAMESPACE, NAMESPACE), (_TOPIC, TOPIC)):
+        for method in ("POST", "DELETE"):
+            yield Operation(method, path + "/permissions/{role}", GOVERN, granting)
+        for method in METHODS:
+            yield Operation(method, path + "/{endpoint}", USE, _refuse(405, reasons, "endpoint"))
+
+
+OPERATIONS: Operations = tuple(_operations())
