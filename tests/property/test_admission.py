@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 
 from tarry.core import admission, limits
 from tarry.core.access import Access
@@ -150,6 +151,19 @@ def line(row: dict[str, Any]) -> bytes:
     return json.dumps({**row, "payload": payload(row)}).encode()
 
 
+def keyed(asked: list[dict[str, Any]]) -> list[Message]:
+    """Rows as messages with idempotency keys, which do not follow from their places: others may be before them."""
+    return [
+        structs.replace(
+            message({name: value for name, value in row.items() if value is not None}),
+            # Some are too long.
+            idempotency_key=f"{asked[:at].count(row)} {row!r}"[: 200 if row.get("ttl_ms") != LONG else 5]
+            + "é" * (500 if row.get("ttl_ms") == LONG else 0),
+        )
+        for at, row in enumerate(asked)
+    ]
+
+
 FILLER_ROW = {"destination": FILLER.destination, "payload": "beside", "owner": "beside", "delay_ms": 10}
 
 
@@ -244,13 +258,36 @@ class Way:
         found = iter(self.of_columns(self.engine.schedule_columns(columns, defaults_message(defaults))))
         return [self.outcome(refused[at]) if at in refused else next(found) for at in range(len(pieces))]
 
+    def keyed(self, asked: list[dict[str, Any]]) -> list[Outcome]:
+        """Each by itself, with an idempotency key."""
+        return self.of([self.engine.schedule(one) for one in keyed(asked)])
+
+    def keyed_columns(self, asked: list[dict[str, Any]]) -> list[Outcome]:
+        """As columns, where the messages come along that have the keys."""
+        messages = keyed(asked)
+        columns = structs.replace(dapr.columns_of(messages), requests=messages)
+        assert not self.engine.any_repeated(messages)
+        found = self.of_columns(self.engine.schedule_columns(columns, Message(destination="")))
+        accepted = [one for one, put in zip(messages, found, strict=True) if isinstance(put, Put)]
+        again = [self.engine.schedule(one) for one in accepted]
+        assert all(one.value().repeated for one in again)
+        assert self.of(again) == [put for put in found if isinstance(put, Put)]
+        assert all(self.engine.any_repeated([one]) for one in accepted)
+        return found
+
     def bulk(self, asked: list[dict[str, Any]]) -> list[Outcome]:
         """As Dapr's bulk publish does: every message has a due instant."""
         messages = [message(row) for row in asked]
         return self.of_columns(self.engine.schedule_columns(dapr.columns_of(messages), messages[0]))
 
 
-WAYS = [("single", "many"), ("single", "arrow"), ("http", "ndjson"), ("single", "bulk")]
+WAYS = [
+    ("single", "many"),
+    ("single", "arrow"),
+    ("http", "ndjson"),
+    ("single", "bulk"),
+    ("keyed", "keyed_columns"),
+]
 beside = st.tuples(st.sampled_from([0, 1, 60]), st.sampled_from([0, 1, 60]))
 
 # What depended on the path before there was one admission, or was told in another order.
@@ -273,11 +310,12 @@ TWICE = [
 def test_a_row_has_one_outcome_by_whatever_way_it_comes(
     ways: tuple[str, str], asked: list[dict[str, Any]], policy: Policy, beside: tuple[int, int]
 ) -> None:
-    if "bulk" in ways:
+    with_due = bool({"bulk", "keyed"} & set(ways))
+    if with_due:
         asked = [{**row, "due_at_ms": row.get("due_at_ms", NOW_MS + 1)} for row in asked]
         asked = [{name: value for name, value in row.items() if name != "delay_ms"} for row in asked]
     before, after = (
-        [FILLER_ROW if "bulk" not in ways else {**FILLER_ROW, "delay_ms": None, "due_at_ms": NOW_MS + 9}] * n
+        [FILLER_ROW if not with_due else {**FILLER_ROW, "delay_ms": None, "due_at_ms": NOW_MS + 9}] * n
         for n in beside
     )
     one, other = (Way(policy, name) for name in ways)

@@ -215,6 +215,26 @@ async def test_a_repeated_batch_is_safe_with_a_key(served: Serving) -> None:
     assert refused.status_code == 400
 
 
+async def test_a_batch_that_broke_off_is_repeated_with_its_rest(served: Serving) -> None:
+    """More lines than go one by one, some of them bad: those that were taken get their answers, the others are taken now."""
+    lines = [b'{"destination":"t","payload":"%d","delay_ms":3600000}\n' % n for n in range(100)]
+    lines[10] = b'{"destination":"","delay_ms":1}\n'
+    lines[11] = b"no JSON\n"
+    bad = {10, 11}
+    begun = await post(served, b"".join(lines[:60]), **{"idempotency-key": "rest"})
+    whole, again = [await post(served, b"".join(lines), **{"idempotency-key": "rest"}) for _ in range(2)]
+    assert [n for n, answer in enumerate(whole) if "error" in answer] == sorted(bad)
+    good = [n for n in range(100) if n not in bad]
+    assert [whole[n]["repeated"] for n in good] == [n < 60 for n in good]
+    assert all(again[n]["repeated"] and again[n]["id"] == whole[n]["id"] for n in good)
+    assert all(begun[n]["id"] == whole[n]["id"] for n in good if n < 60)
+    assert served.engine.stats().pending == 98
+    lines[50] = b'{"destination":"t","payload":"other","delay_ms":3600000}\n'
+    changed = await post(served, b"".join(lines), **{"idempotency-key": "rest"})
+    assert changed[50]["error"]["code"] == "conflict"
+    assert changed[51]["id"] == whole[51]["id"]
+
+
 async def test_other_content_types_are_refused(served: Serving) -> None:
     refused = await served.client.post(BATCH, content=b"{}", headers={"content-type": "application/json"})
     assert refused.status_code == 415

@@ -4,10 +4,12 @@ import errno
 from typing import Any
 
 import pytest
+from msgspec import structs
 
-from tarry.core.errors import Conflict, Unavailable
+from tarry.core.errors import Conflict, TarryError, Unavailable
 from tarry.core.message import Message
 from tarry.core.policy import Policy
+from tarry.doors.dapr.columns import columns_of
 from tests.unit.engine_kit import Bench
 
 
@@ -32,6 +34,18 @@ def test_a_repeat_in_flight_waits_for_the_first_and_gets_its_answer(bench: Bench
     assert bench.engine.stats().pending == 1
 
 
+def test_a_repeat_in_one_batch_with_the_first_gets_its_answer(bench: Bench) -> None:
+    other = request(idempotency_key="twice")
+    *good, bad = bench.ask(
+        bench.engine.schedule_many([request(), other, request(), request(payload=b"other")])
+    )
+    first, second, third = [one for one in good if not isinstance(one, TarryError)]
+    assert (first.repeated, second.repeated, third.repeated) == (False, False, True)
+    assert third.id == first.id
+    assert isinstance(bad, Conflict)
+    assert bench.engine.stats().pending == 2
+
+
 def test_a_repeat_gets_the_first_answer_however_late(bench: Bench) -> None:
     first = bench.ask(bench.engine.schedule(request()))
     bench.wait(5000)
@@ -49,6 +63,29 @@ def test_a_repeat_after_a_restart_gets_the_first_answer(bench: Bench, flushed: b
     bench.start()
     again = bench.ask(bench.engine.schedule(request(delay_ms=None, due_at_ms=5)))
     assert (again.id, again.due_at_ms, again.past_due, again.repeated) == (first.id, 5, True, True)
+
+
+@pytest.mark.parametrize("flushed", [False, True])
+def test_columns_are_remembered_by_their_keys(bench: Bench, flushed: bool) -> None:
+    asked = [request(delay_ms=None, due_at_ms=5 + n, idempotency_key=f"key {n}") for n in range(3)]
+    assert not bench.engine.any_repeated(asked)
+    columns = structs.replace(columns_of(asked), requests=asked)
+    answer = bench.engine.schedule_columns(columns, Message(destination=""))
+    in_flight = bench.engine.schedule(asked[2])
+    assert not in_flight.settled
+    ids = [id_.decode() for id_ in bench.ask(answer).ids.tolist()]
+    assert bench.ask(in_flight).id == ids[2]
+    if flushed:
+        bench.wait(2000)
+    bench.crash(lose_transactions=0 if flushed else 1_000)
+    bench.start()
+    for n, one in enumerate(asked):
+        assert bench.engine.any_repeated([one])
+        again = bench.ask(bench.engine.schedule(one))
+        assert (again.id, again.due_at_ms, again.past_due, again.repeated) == (ids[n], 5 + n, True, True)
+    with pytest.raises(Conflict):
+        bench.ask(bench.engine.schedule(structs.replace(asked[0], payload=b"other")))
+    assert bench.engine.stats().counters["accepted"] == 3
 
 
 @pytest.mark.parametrize(

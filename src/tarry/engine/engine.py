@@ -223,6 +223,10 @@ class Engine:
         """
         return self.parts.admission.repeated(message)
 
+    def any_repeated(self, messages: Sequence[Message]) -> bool:
+        """Whether one of these may be a request that came before, by its idempotency key: then columns cannot bring them."""
+        return self.parts.admission.any_repeated(messages)
+
     def group_owners(self, namespace: str, name: str) -> frozenset[str]:
         """Owners of messages that wait in a group of this name, in a namespace."""
         return self.parts.state.groups.owners_of(namespace, name)

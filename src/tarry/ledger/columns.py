@@ -92,7 +92,12 @@ class Contents(Struct, frozen=True):
             admission.TTL.mark(errors, *self.ttl_ms)
 
     def check_records(
-        self, unit_max_bytes: int, places: Sequence[tuple[str, str]], codes: NDArray[np.int32], errors: Errors
+        self,
+        unit_max_bytes: int,
+        places: Sequence[tuple[str, str]],
+        codes: NDArray[np.int32],
+        errors: Errors,
+        request_keys: Sequence[str] | None = None,
     ) -> None:
         """Note the rows whose later records may not fit; `places` are destinations with their namespaces."""
         lengths = lengths_of(self.payloads)
@@ -101,7 +106,8 @@ class Contents(Struct, frozen=True):
             headers = None if self.headers is None else self.headers[row].as_py()
             key = None if self.keys is None else self.keys[row].as_py()
             destination, namespace = places[codes[row]]
-            names = key, self.owners.values[self.owners.codes[row]], namespace
+            request_key = None if request_keys is None else request_keys[row]
+            names = key, self.owners.values[self.owners.codes[row]], namespace, request_key
             try:
                 check_record(unit_max_bytes, int(lengths[row]), dict(headers or ()), destination, names)
             except TarryError as error:

@@ -8,7 +8,7 @@ longest form, which decodes the same.
 
 from array import array
 from io import BytesIO
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import google_crc32c
 import msgspec
@@ -37,10 +37,19 @@ _EMPTY: Final = bytes_column([b""])[0]
 """The column between the parts of a row."""
 _SHORT: Final = Put.__struct_fields__.index("delay_ms") + 1
 _WHOLE: Final = Put.__struct_fields__.index("trace") + 1
-_DEFAULTS: Final = b"".join(
-    _encode(field.default) for field in msgspec.structs.fields(Put)[_SHORT : _WHOLE - 1]
-)
-"""The fields between the short form of a body and its trace, which is the last."""
+_KEYED: Final = Put.__struct_fields__.index("fingerprint") + 1
+
+
+class RequestKeyColumns(Protocol):
+    """The idempotency key of each row, and the fingerprint of its request, which has 16 bytes."""
+
+    @property
+    def column(self) -> Any:
+        """The keys."""
+
+    @property
+    def print_column(self) -> Any:
+        """The fingerprints."""
 
 
 class BodyRows:
@@ -127,6 +136,7 @@ def encode_bodies(
     accepted_at_ms: int,
     door: str,
     trace: bytes | None = None,
+    keys: RequestKeyColumns | None = None,
 ) -> Any:
     """The bodies of these rows, as a column of bytes.
 
@@ -136,7 +146,7 @@ def encode_bodies(
     owners = contents.owners
     body = BodyRows(contents.count)
     # An array of the tag and the fields up to `delay_ms`; those after it have their defaults, and are left out.
-    fields = _SHORT if trace is None else _WHOLE
+    fields = _WHOLE if trace is not None else _KEYED if keys is not None else _SHORT
     body.constant(b"\xdc" + (1 + fields).to_bytes(2, "big") + b"\x01")
     body.integers(fire_at_ms)
     body.integers(due_at_ms)
@@ -152,9 +162,22 @@ def encode_bodies(
     _add_headers(body, contents.headers)
     body.constant(accepted)
     body.integers(delay_ms)
+    if keys is not None:
+        # It kills nothing.
+        body.constant(_NIL)
+        body.column(_strings(keys.column))
+        body.constant(b"\xc4\x10")
+        body.column(keys.print_column)
+    elif trace is not None:
+        body.constant(_defaults(_SHORT, _KEYED))
     if trace is not None:
-        body.constant(_DEFAULTS + _encode(trace))
+        body.constant(_defaults(_KEYED, _WHOLE - 1) + _encode(trace))
     return body.joined()
+
+
+def _defaults(begin: int, end: int) -> bytes:
+    """Fields of a body that say nothing."""
+    return b"".join(_encode(field.default) for field in msgspec.structs.fields(Put)[begin:end])
 
 
 def place_text(namespace: str, destination: str) -> bytes:
@@ -180,10 +203,15 @@ def _add_keys(body: BodyRows, keys: Any) -> None:
     if keys is None:
         body.constant(_NIL)
         return
-    texts = BodyRows(len(keys))
-    texts.fixed(b"\xdb", ">u4", lengths_of(keys))
-    texts.column(keys.cast(pa.binary()))
-    body.column(texts.joined().fill_null(_NIL))
+    body.column(_strings(keys.cast(pa.binary())).fill_null(_NIL))
+
+
+def _strings(column: Any) -> Any:
+    """Strings as msgpack; null stays null."""
+    texts = BodyRows(len(column))
+    texts.fixed(b"\xdb", ">u4", lengths_of(column))
+    texts.column(column)
+    return texts.joined()
 
 
 def _add_ttls(body: BodyRows, ttl_ms: Numbers | None) -> None:

@@ -114,6 +114,10 @@ class Admission:
         except TarryError as error:
             return failed(error)
 
+    def any_repeated(self, messages: Sequence[Message]) -> bool:
+        """Whether one of these may be a request that came before: then they have to be accepted as messages, not as columns."""
+        return self._idempotency.any_seen(messages)
+
     def _traced(self, messages: Sequence[Message], take: Callable[[bytes | None], Answer[T]]) -> Answer[T]:
         if not messages or self._tracing is None:
             # Nothing of it can be accepted, and so nothing is told.
@@ -147,18 +151,13 @@ class Admission:
         for message in messages:
             if isinstance(message, TarryError):
                 answers.append(failed(message))
-            elif (
-                isinstance(message, NamedMessage)
-                or message.idempotency_key is not None
-                or message.group is not None
-                or message.leads is not None
-            ):
+            elif isinstance(message, NamedMessage) or message.group is not None or message.leads is not None:
                 # It looks at others: what is before it must be decided first.
                 unit = self._written(unit)
                 answers.append(self._schedule(message, trace))
             else:
                 size_bytes = _size_of(message)
-                if unit.is_full(size_bytes, unit_bytes):
+                if unit.is_full(size_bytes, unit_bytes) or unit.has_key(message.idempotency_key):
                     unit = self._written(unit)
                 answers.append(self._add(message, unit))
                 unit.size_bytes += size_bytes
@@ -208,6 +207,9 @@ class Admission:
     def _add(self, message: Message, unit: "_Unit") -> Answer[Scheduled]:
         try:
             message.check()
+            repeat = None if message.idempotency_key is None else self._idempotency.repeated(message)
+            if repeat is not None:
+                return repeat
             unit.add(self.versions.make(message, unit.now_ms, unit.before, unit.trace))
         except TarryError as error:
             return failed(error)
@@ -224,8 +226,6 @@ class Admission:
 
         def durable(error: TarryError | None) -> None:
             for seq, (put, answer) in enumerate(zip(puts, answers, strict=True), first):
-                if put.idempotency_key is not None:
-                    self._idempotency.leave(put, put.idempotency_key)
                 if error is not None:
                     answer.fail(error)
                 else:
@@ -237,10 +237,6 @@ class Admission:
         except TarryError as error:
             for answer in answers:
                 answer.fail(error)
-            return
-        for put, answer in zip(puts, answers, strict=True):
-            if put.idempotency_key is not None:
-                self._idempotency.enter(put, put.idempotency_key, answer)
 
     # Columns
 
@@ -281,12 +277,14 @@ class Admission:
 class _Unit:
     """Rows that are written together."""
 
-    __slots__ = ("answers", "before", "now_ms", "puts", "size_bytes", "trace")
+    __slots__ = ("_keys", "answers", "before", "now_ms", "puts", "size_bytes", "trace")
 
     def __init__(self, now_ms: int, trace: bytes | None) -> None:
         self.now_ms = now_ms
         self.trace = trace
         self.puts: list[Put] = []
+        self._keys: set[str] = set()
+        """Idempotency keys of these, which nobody else knows of before they are written."""
         self.answers: list[Answer[Scheduled]] = []
         self.before = Before()
         self.size_bytes = 0
@@ -295,9 +293,15 @@ class _Unit:
         """Whether there is no room for so many bytes more."""
         return len(self.puts) >= UNIT_RECORDS or self.size_bytes + more_bytes > unit_bytes
 
+    def has_key(self, key: str | None) -> bool:
+        """Whether one of these may be the first request with an idempotency key."""
+        return key is not None and key in self._keys
+
     def add(self, put: Put) -> None:
         """One more version, and the answer to come."""
         self.puts.append(put)
+        if put.idempotency_key is not None:
+            self._keys.add(put.idempotency_key)
         self.answers.append(Answer())
         self.before.add(put)
 

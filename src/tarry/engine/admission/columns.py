@@ -1,10 +1,13 @@
 """Messages as columns: what is asked for, what is answered, and the units of the ledger in between."""
 
+from collections.abc import Sequence
+
 import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
 from tarry.core.admission import Errors
+from tarry.core.message import Message
 from tarry.engine.records.changes import Written
 from tarry.ledger.columns import Coded, Contents, Numbers
 
@@ -16,6 +19,8 @@ class Columns(Struct, frozen=True):
     due_at_ms: Numbers
     delay_ms: Numbers
     contents: Contents
+    requests: Sequence[Message] = ()
+    """The rows as messages, where each has an idempotency key; none of these was seen before."""
 
 
 class ColumnsScheduled(Struct, frozen=True):

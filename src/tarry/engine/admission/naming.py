@@ -170,12 +170,7 @@ class Naming:
             id_ = self._ids.make(seq, put.fire_at_ms)
             return NamedScheduled(id_, put.due_at_ms, past_due(put), name=message.name, replaced=True)
 
-        answer = self._commands.write(found, [*self._commands.ends(found, REPLACED, now_ms), put], accepted)
-        key = message.idempotency_key
-        if key is not None:
-            self._idempotency.enter(put, key, answer)
-            answer.then(lambda _: self._idempotency.leave(put, key))
-        return answer
+        return self._commands.write(found, [*self._commands.ends(found, REPLACED, now_ms), put], accepted)
 
 
 def _named(name: str, scheduled: Scheduled) -> Scheduled:

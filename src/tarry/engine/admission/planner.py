@@ -21,8 +21,9 @@ from tarry.core.policy import Level, effective
 from tarry.engine.admission.columns import Columns, Plan
 from tarry.engine.admission.destinations import Bound, Destinations
 from tarry.engine.admission.owner_limits import OwnerLimits
+from tarry.engine.admission.request_keys import RequestKeys
 from tarry.engine.journal.journal import Journal
-from tarry.engine.records.changes import Versions, Written
+from tarry.engine.records.changes import KeyedVersion, Versions, Written
 from tarry.engine.state.engine_state import EngineState
 from tarry.ledger.columns import Coded, Numbers, count_holders, holders_of, lanes_of, lengths_of
 from tarry.ledger.frame import ROW_BYTES
@@ -58,13 +59,18 @@ class Planner:
         admission.mark_destinations(errors, *columns.destinations)
         contents.check(errors)
         asked, delay = _times(columns, defaults, now_ms, errors)
+        keys = RequestKeys.of(columns.requests)
+        if keys is not None:
+            admission.IDEMPOTENCY_KEY_SIZE.mark(errors, lengths_of(keys.column))
         bounds, codes = self._bounds(columns.destinations, defaults.namespace, errors)
         timings = Timings.of([bound.policy for bound in bounds], codes)
         levels = [self._state.policies.level_at(bound.destination, bound.namespace) for bound in bounds]
         admission.mark_delays(errors, delay, timings, lambda row, field: levels[codes[row]](field))
         due, fire = admission.instants(asked, now_ms, self._state.floor_ms, timings, MANY)
         places = [(bound.destination, bound.namespace) for bound in bounds]
-        contents.check_records(self._journal.unit_max_bytes, places, codes, errors)
+        contents.check_records(
+            self._journal.unit_max_bytes, places, codes, errors, keys.keys if keys is not None else None
+        )
         self._mark_limits(contents.owners, bounds, levels, codes, now_ms, errors)
         rows = np.arange(contents.count)
         if errors:
@@ -74,8 +80,13 @@ class Planner:
             contents, codes, fire, due, delay = (
                 contents.take(rows), codes[rows], fire[rows], due[rows], delay[rows],
             )  # fmt: skip
+            keys = (
+                RequestKeys.of([columns.requests[row] for row in rows.tolist()]) if keys is not None else None
+            )
         texts = [place_text(namespace, destination) for destination, namespace in places]
-        bodies = encode_bodies(contents, Coded(texts, codes), fire, due, delay, now_ms, defaults.door, trace)
+        bodies = encode_bodies(
+            contents, Coded(texts, codes), fire, due, delay, now_ms, defaults.door, trace, keys
+        )
         holders = holders_of(Coded([bound.namespace for bound in bounds], codes), contents.owners)
         lanes = lanes_of(holders, defaults.door)
         plans = []
@@ -83,7 +94,10 @@ class Planner:
             piece = bodies[part]
             unit = unit_of_puts(piece, fire[part], lanes[part])
             counts = count_holders(Coded(holders.values, holders.codes[part]))
-            plans.append(Plan(Written(unit, [Versions(counts)]), rows[part], fire[part], due[part]))
+            keyed = () if keys is None else _keyed(keys, part, holders, fire, due, now_ms)
+            plans.append(
+                Plan(Written(unit, [Versions(counts, (), keyed)]), rows[part], fire[part], due[part])
+            )
         return plans, errors
 
     def _bounds(
@@ -121,6 +135,25 @@ class Planner:
                 before[holder] += 1
             except TarryError as error:
                 errors[row] = error
+
+
+def _keyed(
+    keys: RequestKeys,
+    part: slice,
+    holders: Coded[Holder],
+    fire_at_ms: NDArray[np.int64],
+    due_at_ms: NDArray[np.int64],
+    now_ms: int,
+) -> list[KeyedVersion]:
+    """Rows of the state about the keys of these messages."""
+    of_rows = [holders.values[code] for code in holders.codes[part].tolist()]
+    rows = zip(
+        of_rows, keys.keys[part], keys.prints[part], fire_at_ms[part].tolist(), due_at_ms[part].tolist(), strict=True
+    )  # fmt: skip
+    return [
+        (place, (*holder, key), print_, fire, due, now_ms)
+        for place, (holder, key, print_, fire, due) in enumerate(rows)
+    ]
 
 
 def _times(

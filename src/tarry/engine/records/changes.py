@@ -27,6 +27,11 @@ from tarry.ledger.record import Entry, Key, Put, Record, encode
 Numbers = Sequence[int] | NDArray[np.int64]
 
 
+KeyedVersion = tuple[int, tuple[str, str, str], bytes, int, int, int]
+"""A first version with an idempotency key: its place in the unit; namespace, owner and key; the fingerprint of its request; its
+fire and due instants; when it was accepted."""
+
+
 class Versions(Struct, frozen=True, gc=False):
     """Versions that follow each other."""
 
@@ -34,6 +39,8 @@ class Versions(Struct, frozen=True, gc=False):
     """How many messages of each holder are accepted with them."""
     known: Sequence[tuple[int, Put]] = ()
     """Versions of which the state keeps more than a count, with their places in the unit."""
+    keyed: Sequence[KeyedVersion] = ()
+    """First versions of which the state keeps an idempotency key and no more than that."""
 
 
 class NewEntries(Struct, frozen=True, gc=False):

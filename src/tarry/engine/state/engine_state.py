@@ -158,6 +158,10 @@ class EngineState:
                         self.counters["accepted"] += count
                     for place, put in change.known:
                         self._decide_put(first_seq + place, put)
+                    for place, key, print_, fire_at_ms, due_at_ms, accepted_at_ms in change.keyed:
+                        origin = Key(fire_at_ms, first_seq + place)
+                        row = RepeatRow(print_, origin, due_at_ms, due_at_ms < accepted_at_ms, accepted_at_ms)
+                        self.registry.idempotency.put(key, row, (accepted_at_ms,))
                 case NewEntries():
                     topic = self.topics.add(first_seq, change)
                     effects.append(partial(self.topics.appended, topic, change.last_id))

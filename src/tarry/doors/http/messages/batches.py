@@ -12,9 +12,12 @@ from collections.abc import Callable
 from functools import partial
 from typing import TypeVar
 
+from msgspec import structs
+
 from tarry.core.access import Access
 from tarry.core.errors import Invalid, TarryError, Unavailable
 from tarry.core.limits import MAX_IDEMPOTENCY_KEY_BYTES
+from tarry.core.message import Message
 from tarry.doors.http.bodies import read_query
 from tarry.doors.http.gate import keep_pace
 from tarry.doors.http.messages.arrow import (
@@ -54,6 +57,8 @@ _ALIASES = frozenset({NDJSON_TYPE, b"application/ndjson", b"application/jsonl", 
 
 CHUNK_LINES = 1024
 """Handed to the engine at once: few enough that what is due meanwhile is still on time."""
+KEYED_AS_COLUMNS = 48
+"""Lines with idempotency keys go as columns if there are as many; fewer cost less one by one."""
 MAX_IN_FLIGHT_BYTES = 4 * 1024 * 1024
 """Maximum bytes of one request's lines that the engine has and that are not durable yet."""
 GRACE_S = 30.0
@@ -148,13 +153,18 @@ class BatchEndpoints:
     def _schedule_lines(
         self, lines: list[Line], defaults: BatchDefaults, key: str | None, answers: "_Answers", size: int
     ) -> None:
-        columns = as_columns(lines, defaults) if key is None else None
+        columns = as_columns(lines, defaults) if key is None or len(lines) >= KEYED_AS_COLUMNS else None
+        first_line = answers.next_line
+        messages = as_messages(lines, defaults, key, first_line) if columns is None or key is not None else []
+        if columns is not None and key is not None:
+            requests = [message for message in messages if isinstance(message, Message)]
+            columns = (
+                None if self._engine.any_repeated(requests) else structs.replace(columns, requests=requests)
+            )
         if columns is not None:
             refused = {at: line for at, line in enumerate(lines) if isinstance(line, TarryError)}
             self._schedule_columns(columns, defaults, refused, answers, size)
             return
-        first_line = answers.next_line
-        messages = as_messages(lines, defaults, key, first_line)
         answers.add(
             self._engine.schedule_many(messages),
             lambda results: write_answers(results, first_line),

@@ -4,7 +4,8 @@ Line n of the answer belongs to line n of the request, whatever became of it. A 
 long or no JSON is refused like any other that is wrong; none is skipped.
 
 Lines that need nothing but their fields go to the engine as columns, which cost it a fraction of what as
-many messages do. Those that look at others (a group, a name, an idempotency key) go one by one. Where every line of a
+many messages do. Those that look at others (a group, a name) go one by one, and so do lines with idempotency keys if they are few,
+or if one of the keys was seen before. Where every line of a
 chunk is plain (`read_plain`) nothing is looked at line by line; anything else takes the longer way (`read_lines`),
 which also says what is wrong.
 """
