@@ -22,7 +22,7 @@ def test_all_of_none_is_there_at_once() -> None:
 
 def test_what_is_made_of_a_value() -> None:
     first: Answer[int] = Answer()
-    made = first.turned(lambda number: str(number + 1))
+    made = first.map(lambda number: str(number + 1))
     assert not made.settled
     first.settle(1)
     assert made.value() == "2"
@@ -32,9 +32,9 @@ def test_a_refusal_while_it_is_made_is_the_answer_and_anything_else_is_a_fault()
     def refuse(_: int) -> int:
         raise Conflict("no", "so")
 
-    assert isinstance(settled(1).turned(refuse).error(), Conflict)
+    assert isinstance(settled(1).map(refuse).error(), Conflict)
     with pytest.raises(ZeroDivisionError):
-        _ = settled(0).turned(lambda number: 1 // number)
+        _ = settled(0).map(lambda number: 1 // number)
 
 
 def test_an_answer_leads_to_another() -> None:
@@ -45,7 +45,7 @@ def test_an_answer_leads_to_another() -> None:
         asked.append(number)
         return second
 
-    both = settled(1).followed(ask)
+    both = settled(1).and_then(ask)
     assert asked == [1]
     assert not both.settled
     second.settle("two")
@@ -58,12 +58,12 @@ def test_nothing_follows_an_error() -> None:
     def never(_: object) -> Answer[int]:
         raise AssertionError("there is no value")
 
-    assert failed(error).followed(never).error() is error
-    assert failed(error).turned(never).error() is error
+    assert failed(error).and_then(never).error() is error
+    assert failed(error).map(never).error() is error
 
 
 def test_who_hears_of_an_error_makes_nothing() -> None:
     answer: Answer[int] = Answer()
     error = NotFound("gone")
-    answer.unless_error(lambda: 1)(error)
+    answer.completer(lambda: 1)(error)
     assert answer.error() is error

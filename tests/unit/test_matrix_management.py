@@ -333,7 +333,7 @@ async def test_a_send_that_runs_out_of_time_is_answered_by_what_the_event_is_by_
 
         def slowly() -> Answer[None]:
             answer: Answer[None] = Answer()
-            asyncio.get_running_loop().call_later(0.1, lambda: flush().pass_on(answer))
+            asyncio.get_running_loop().call_later(0.1, lambda: flush().forward_to(answer))
             return answer
 
         monkeypatch.setattr(serving.engine.parts.upkeep, "flush", slowly)

@@ -60,7 +60,7 @@ class Answer(Generic[T]):
         else:
             self._callbacks.append(callback)
 
-    def unless_error(self, make: Callable[[], T]) -> Callable[[BaseException | None], None]:
+    def completer(self, make: Callable[[], T]) -> Callable[[BaseException | None], None]:
         """A callback for who tells of an error or of none: gives that error, or else what `make` makes."""
 
         def told(error: BaseException | None) -> None:
@@ -76,14 +76,14 @@ class Answer(Generic[T]):
 
         return told
 
-    def turned(self, make: "Callable[[T], U]") -> "Answer[U]":
+    def map(self, make: "Callable[[T], U]") -> "Answer[U]":
         """An answer with the value that `make` makes of this one's; errors pass through."""
         answer: Answer[U] = Answer()
-        told = answer.unless_error(lambda: make(self.value()))
+        told = answer.completer(lambda: make(self.value()))
         self.then(lambda _: told(self._error))
         return answer
 
-    def followed(self, by: "Callable[[T], Answer[U]]") -> "Answer[U]":
+    def and_then(self, by: "Callable[[T], Answer[U]]") -> "Answer[U]":
         """An answer that adopts the outcome of `by(value)`; errors pass through."""
         answer: Answer[U] = Answer()
 
@@ -104,14 +104,14 @@ class Answer(Generic[T]):
             if isinstance(self._error, TarryError):
                 _adopt(answer, by, self._error)
             else:
-                self.pass_on(answer)
+                self.forward_to(answer)
 
         self.then(came)
         return answer
 
-    def pass_on(self, to: "Answer[T]") -> None:
+    def forward_to(self, to: "Answer[T]") -> None:
         """Give another answer what this one comes to."""
-        told = to.unless_error(self.value)
+        told = to.completer(self.value)
         self.then(lambda _: told(self._error))
 
     def _finish(self) -> None:
@@ -137,7 +137,7 @@ def _adopt(answer: Answer[U], by: "Callable[[T], Answer[U]]", of: T) -> None:
     except TarryError as refusal:
         answer.fail(refusal)
     else:
-        outcome.pass_on(answer)
+        outcome.forward_to(answer)
 
 
 def settled(value: T) -> Answer[T]:

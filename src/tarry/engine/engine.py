@@ -352,7 +352,7 @@ class Engine:
                     self.parts.turns.limit_changed(_namespace_of(scope, full))
 
             answer: Answer[None] = Answer()
-            self.parts.journal.append([PolicySet(scope, full, body)], answer.unless_error(durable))
+            self.parts.journal.append([PolicySet(scope, full, body)], answer.completer(durable))
             return answer
         except TarryError as error:
             return failed(error)

@@ -58,7 +58,7 @@ class HttpEndpoints:
         planned = self._publishing.plan(pubsub, topic, request.body, content_type, metadata, _trace(request))
         planned.mounted.require_reach(request.caller, planned.topic)
         outcome = self._publishing.publish(planned)
-        return outcome.turned(_published) if isinstance(outcome, Answer) else _once_published(outcome)
+        return outcome.map(_published) if isinstance(outcome, Answer) else _once_published(outcome)
 
     async def publish_bulk(self, request: Request) -> Response:
         """POST /v1.0/publish/bulk/{pubsub}/{topic}."""

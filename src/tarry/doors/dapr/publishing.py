@@ -88,7 +88,7 @@ class Publishing(Planning):
         if planned.due_at_ms is None or planned.mounted.definition.custody != "ledger":
             return self._publish_at_broker(planned)
         name, topic = planned.mounted.name, planned.topic
-        scheduled: Answer[str] = self._engine.schedule(self.message(planned)).turned(lambda one: one.id)
+        scheduled: Answer[str] = self._engine.schedule(self.message(planned)).map(lambda one: one.id)
         return scheduled.or_else(lambda error: failed(refusal_of(error, name, topic)))
 
     async def _publish_at_broker(self, planned: Planned) -> None:

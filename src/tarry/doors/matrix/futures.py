@@ -155,7 +155,7 @@ class Futures:
             return self._acted(source, error)
         if action == "send":
             return self._sent(source, id_)
-        done = self._commands[action](id_).turned(lambda _: self._acted(source, None))
+        done = self._commands[action](id_).map(lambda _: self._acted(source, None))
         return done.or_else(lambda error: settled(self._acted(source, error)))
 
     def _listened_to(self, request: MatrixRequest) -> str:

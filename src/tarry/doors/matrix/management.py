@@ -81,7 +81,7 @@ class Management:
         self._limit(delay_id)
         if action == "send":
             return self._send(delay_id, unstable)
-        done = self._commands[action](delay_id).turned(lambda _: ok())
+        done = self._commands[action](delay_id).map(lambda _: ok())
         return done.or_else(partial(self._refused, delay_id, action, unstable))
 
     def _refused(self, delay_id: str, action: str, unstable: bool, error: TarryError) -> Answer[Response]:
@@ -89,7 +89,7 @@ class Management:
             return failed(error)
         # What it comes to depends on the event, which is looked up first.
         view = self._engine.get(delay_id, namespace=EVENTS)
-        return view.turned(partial(finalised_answer, action, unstable))
+        return view.map(partial(finalised_answer, action, unstable))
 
     def _limit(self, delay_id: str) -> None:
         """Raise if one event is managed too fast. By event: an SFU manages many from one address."""

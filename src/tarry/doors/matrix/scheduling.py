@@ -127,8 +127,8 @@ class Scheduling:
             again = None if txn is None else self._parts.engine.repeated(transaction_of(account, txn))
             if again is None:
                 raise
-            return again.turned(_answer)
-        scheduled = self._parts.engine.schedule(message).turned(_answer)
+            return again.map(_answer)
+        scheduled = self._parts.engine.schedule(message).map(_answer)
         return scheduled.or_else(partial(self._refused, account, asked.speech))
 
     def _refused(self, account: Account, speech: Speech, error: TarryError) -> Answer[Response]:
@@ -141,7 +141,7 @@ class Scheduling:
             waits_ms = [view.due_at_ms - now_ms for view in page.messages if view.due_at_ms is not None]
             raise explain(error, msgspec.structs.replace(speech, room_in_ms=max([1, *waits_ms])))
 
-        return self._parts.engine.list_owned(OwnedQuery(owner=account.user_id, limit=1)).turned(tell)
+        return self._parts.engine.list_owned(OwnedQuery(owner=account.user_id, limit=1)).map(tell)
 
     def _message(self, account: Account, asked: AskedDelay) -> Message:
         check_event(asked.event)

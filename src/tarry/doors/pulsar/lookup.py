@@ -59,7 +59,7 @@ class Lookup:
         if not partitions:
             return settled(0)
         broker.rules.check_room(parse_topic(topic).namespace_name, partitions)
-        return topics.create(topic, partitions).turned(lambda _: partitions)
+        return topics.create(topic, partitions).map(lambda _: partitions)
 
     def _lookup(self, asked: wire.CommandLookupTopic, _: bytes) -> None:
         connection = self._connection

@@ -57,7 +57,7 @@ class StoredSchemas:
         entered = self._engine.catalogue.enter(
             "schema", _key(topic, len(versions)), msgspec.json.encode(version)
         )
-        return entered.turned(lambda _: len(versions))
+        return entered.map(lambda _: len(versions))
 
     def find(self, topic: str, version: int | None) -> tuple[int, TopicSchema] | None:
         """See `Schemas`."""
@@ -82,7 +82,7 @@ class StoredSchemas:
         if not count:
             return settled(0)
         names = [topic, *(_key(topic, number) for number in range(count))]
-        return self._engine.catalogue.remove("schema", names).turned(lambda _: count)
+        return self._engine.catalogue.remove("schema", names).map(lambda _: count)
 
     @staticmethod
     def _check_size(topic: str, schema: TopicSchema, versions: list[TopicSchema]) -> None:

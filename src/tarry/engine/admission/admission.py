@@ -162,7 +162,7 @@ class Admission:
                 answers.append(self._add(message, unit))
                 unit.size_bytes += size_bytes
         self._written(unit)
-        return all_of(answers).turned(lambda settled: [_outcome(one) for one in settled])
+        return all_of(answers).map(lambda settled: [_outcome(one) for one in settled])
 
     def _all_or_none(
         self, messages: Sequence[Message | TarryError], trace: bytes | None
@@ -186,7 +186,7 @@ class Admission:
         except TarryError as error:
             return failed(error)
         self._written(unit)
-        return all_of(answers).turned(lambda settled: [one.value() for one in settled])
+        return all_of(answers).map(lambda settled: [one.value() for one in settled])
 
     def _all_repeated(self, messages: Sequence[Message]) -> list[Answer[Scheduled]] | None:
         """The first answers again, if the idempotency keys of all messages were seen with the same requests."""
@@ -256,7 +256,7 @@ class Admission:
         plans, errors = self._planner.plan(columns, defaults, self._clock.now_ms(), trace)
         result.errors.update(errors)
         units = [self._write_plan(plan, partial(decided, plan)) for plan in plans]
-        return all_of(units).turned(lambda _: result)
+        return all_of(units).map(lambda _: result)
 
     def _write_plan(self, plan: Plan, decided: Callable[[int, TarryError | None], None]) -> Answer[None]:
         """Enqueue a plan; `decided` is told its first seq once it is durable, or why it was not taken."""

@@ -152,7 +152,7 @@ class Adoption:
             record = self._record(name, manifest, now_ms, trace)
             if len(encode(record).body) + ROW_BYTES > self._journal.unit_max_bytes:
                 raise TooLarge("manifest", self._journal.unit_max_bytes)
-            self._journal.append([record], answer.unless_error(lambda: view_of(adopted)))
+            self._journal.append([record], answer.completer(lambda: view_of(adopted)))
             adopted = self._state.batches.by_name[name]
         except TarryError as error:
             return failed(error)
@@ -225,7 +225,7 @@ class Adoption:
     def _tell(self, batch: Batch, answer: Answer[BatchView], *, repeated: bool = False) -> None:
         """Answer with the batch as it is now, once its adoption and the ends that it counts are durable (R2)."""
         view = view_of(batch, repeated=repeated)
-        self._journal.when_durable(self._journal.next_seq - 1, answer.unless_error(lambda: view))
+        self._journal.when_durable(self._journal.next_seq - 1, answer.completer(lambda: view))
 
     def list_batches(
         self, limit: int, page: int | None = None, covers: Callable[[str], bool] = lambda _: True

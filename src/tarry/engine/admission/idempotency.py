@@ -39,7 +39,7 @@ class Idempotency:
         id_ = self._ids.make(known.origin.seq, known.origin.fire_at_ms)
         scheduled = Scheduled(id_, known.due_at_ms, known.past_due, repeated=True)
         answer: Answer[Scheduled] = Answer()
-        self._journal.when_durable(known.origin.seq, answer.unless_error(lambda: scheduled))
+        self._journal.when_durable(known.origin.seq, answer.completer(lambda: scheduled))
         return answer
 
     def any_seen(self, messages: Sequence[Message]) -> bool:

@@ -96,7 +96,7 @@ class Naming:
             decided = self._decide(place, line[0], fetched)
             if decided is None:
                 return
-            decided.pass_on(line.popleft().answer)
+            decided.forward_to(line.popleft().answer)
             fetched = None
         del self._lines[place]
 
@@ -107,7 +107,7 @@ class Naming:
             self._journal.check_disk()
             repeat = None if message.idempotency_key is None else self._idempotency.repeated(message)
             if repeat is not None:
-                return repeat.turned(partial(_named, message.name))
+                return repeat.map(partial(_named, message.name))
             found = self._waiting(place, fetched)
             if isinstance(found, Elsewhere):
                 self._bodies.look_up(found.current, partial(self._fetched, place, found))
@@ -146,7 +146,7 @@ class Naming:
         message, answer = request.message, Answer[Scheduled]()
         put = self._versions.make(message, self._clock.now_ms(), NOTHING, request.trace, message.name)
         self._write([put], [answer])
-        return answer.turned(partial(_named, message.name))
+        return answer.map(partial(_named, message.name))
 
     def _keep(self, name: str, found: Found) -> Answer[Scheduled]:
         """The answer that a message which waits has got, once that is durable."""
@@ -154,7 +154,7 @@ class Naming:
         id_ = self._ids.make(found.origin.seq, found.origin.fire_at_ms)
         kept = NamedScheduled(id_, put.due_at_ms, past_due(put), name=name, kept=True)
         accepted_seq = self._state.batches.accepted_by(found.current.seq)
-        self._journal.when_durable(accepted_seq, answer.unless_error(lambda: kept))
+        self._journal.when_durable(accepted_seq, answer.completer(lambda: kept))
         return answer
 
     def _replace(self, place: _Name, request: _Request, found: Found) -> Answer[Scheduled] | None:

@@ -204,7 +204,7 @@ class Catalogue:
 
     def _write(self, records: list[Record]) -> Answer[None]:
         answer: Answer[None] = Answer()
-        self._journal.append(records, answer.unless_error(lambda: None))
+        self._journal.append(records, answer.completer(lambda: None))
         return answer
 
 

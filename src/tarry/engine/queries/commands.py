@@ -119,7 +119,7 @@ class Commands:
         view = view_of_put(found.put, id_, found.state, flight, self._state.pauses)
         self._journal.when_durable(
             self._state.batches.accepted_by(found.current.seq),
-            answer.unless_error(lambda: view),
+            answer.completer(lambda: view),
         )
         return answer
 
@@ -163,7 +163,7 @@ class Commands:
 
     def send(self, id: str) -> Answer[MessageView]:
         """Make a message due now. A cancel or a restart that is recorded before it has gone out holds over this."""
-        return self.make_due(id).turned(lambda due: due.view)
+        return self.make_due(id).map(lambda due: due.view)
 
     def make_due(self, id: str, *, keep: bool = False, namespace: str | None = None) -> Answer[MadeDue]:
         """Make a message due now; with `keep`, one that is then refused waits for its due instant again."""
@@ -228,7 +228,7 @@ class Commands:
     ) -> Answer[T] | None:
         """None if the event may happen now; else an answer that waits for the verdict and tries again."""
         answer: Answer[T] = Answer()
-        if self.may(found, event, lambda: self._finding.find(id_, again).pass_on(answer)):
+        if self.may(found, event, lambda: self._finding.find(id_, again).forward_to(answer)):
             return None
         return answer
 
@@ -348,6 +348,6 @@ class Commands:
             self._dispatcher.end_writer.settled([found.current.seq])
             return answered(first + len(records) - 1)
 
-        first = self._journal.append(records, answer.unless_error(durable), essential=essential)
+        first = self._journal.append(records, answer.completer(durable), essential=essential)
         self._dispatcher.killed(found.current.seq)
         return answer

@@ -97,7 +97,7 @@ class DelayedEntries:
             entry = self._view(*self._find(self._topics.find(topic), entry_id))
         except TarryError as error:
             return self._told(partial(_refuse, error))
-        return command(entry.id).turned(
+        return command(entry.id).map(
             lambda view: entry if view.due_at_ms is None else replace(entry, due_at_ms=view.due_at_ms)
         )
 
@@ -106,9 +106,9 @@ class DelayedEntries:
         answer: Answer[T] = Answer()
         try:
             found = look()
-            told = answer.unless_error(lambda: found)
+            told = answer.completer(lambda: found)
         except TarryError as error:
-            told = answer.unless_error(partial(_refuse, error))
+            told = answer.completer(partial(_refuse, error))
         self._journal.when_durable(self._journal.next_seq - 1, told)
         return answer
 

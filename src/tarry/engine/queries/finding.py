@@ -92,7 +92,7 @@ class Finding:
 
     def after_flush(self, read: Callable[[], Any]) -> Answer[Any]:
         """The result of a look into the registry, once that is up to date."""
-        return self._upkeep.flush().turned(lambda _: read())
+        return self._upkeep.flush().map(lambda _: read())
 
     def find(
         self,
@@ -117,7 +117,7 @@ class Finding:
 
             def look_again(body: Body) -> None:
                 again = Fetched(found.current, body)
-                self.find(id_, act, namespace, ended=ended, fetched=again).pass_on(answer)
+                self.find(id_, act, namespace, ended=ended, fetched=again).forward_to(answer)
 
             self._bodies.look_up(found.current, look_again)
             return answer
@@ -157,7 +157,7 @@ class Finding:
 
         def looked(of: Answer[MessageView]) -> None:
             try:
-                look(of.value()).pass_on(answer)
+                look(of.value()).forward_to(answer)
             except TarryError as error:
                 answer.fail(error)
 

@@ -37,13 +37,13 @@ class Owners:
 
         def show(keys: OwnedKeys) -> Answer[MessagePage]:
             views = all_of([self._commands.get(self._id(origin)) for origin in keys.origins])
-            return views.turned(
+            return views.map(
                 lambda all_: MessagePage([view.value() for view in all_ if shown(view)], keys.next_page)
             )
 
         return self._commands.after_flush(
             lambda: waiting_page(self._state.registry, self._journal.next_seq, query)
-        ).followed(show)
+        ).and_then(show)
 
     def end_subject(self, subject: str, ending: Ending) -> Answer[int]:
         """End all that wait about a subject and that the ending is meant for; gives how many."""
@@ -55,12 +55,12 @@ class Owners:
     def end_owner(self, owner: str, ending: Ending) -> Answer[int]:
         """End all of an owner's listed messages that the ending is meant for; gives how many."""
         found = self._commands.after_flush(lambda: origins_of(self._state.registry, owner))
-        return found.followed(lambda origins: self._end(origins, ending))
+        return found.and_then(lambda origins: self._end(origins, ending))
 
     def _end(self, origins: list[Key], ending: Ending) -> Answer[int]:
         # One that has ended meanwhile, or is being sent and arrives, needs no other end.
         ends = all_of([self._commands.end(self._id(origin), ending) for origin in origins])
-        return ends.turned(lambda all_: sum(end.error() is None for end in all_))
+        return ends.map(lambda all_: sum(end.error() is None for end in all_))
 
     def _id(self, origin: Key) -> str:
         return self._ids.make(origin.seq, origin.fire_at_ms)

@@ -122,7 +122,7 @@ class Pausing:
     def _shown(self, id_: str, found: Found) -> Answer[MessageView]:
         answer: Answer[MessageView] = Answer()
         view = view_of_put(found.put, id_, found.state, pauses=self._state.pauses)
-        self._journal.when_durable(found.current.seq, answer.unless_error(lambda: view))
+        self._journal.when_durable(found.current.seq, answer.completer(lambda: view))
         return answer
 
     # Places
@@ -158,18 +158,18 @@ class Pausing:
         found = sorted(self._state.pauses.by_place.items())
         views = [_view(*one) for one in found if namespace in (None, one[0].namespace)]
         answer: Answer[list[PlaceView]] = Answer()
-        self._journal.when_durable(self._journal.next_seq - 1, answer.unless_error(lambda: views))
+        self._journal.when_durable(self._journal.next_seq - 1, answer.completer(lambda: views))
         return answer
 
     def _say(self, place: PausablePlace, pause: Pause) -> Answer[PlaceView]:
         answer: Answer[PlaceView] = Answer()
-        told = answer.unless_error(lambda: _view(place, pause))
+        told = answer.completer(lambda: _view(place, pause))
         self._journal.append([paused(place, pause)], told, essential=True)
         return answer
 
     def _told(self, place: PausablePlace, pause: Pause) -> Answer[PlaceView]:
         answer: Answer[PlaceView] = Answer()
-        told = answer.unless_error(lambda: _view(place, pause))
+        told = answer.completer(lambda: _view(place, pause))
         self._journal.when_durable(self._journal.next_seq - 1, told)
         return answer
 

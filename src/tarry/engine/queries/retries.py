@@ -111,7 +111,7 @@ class Retries:
         )  # fmt: skip
         answer: Answer[MessageView] = Answer()
         view = view_of_put(put, id_, State.SCHEDULED, pauses=self._state.pauses)
-        self._journal.append([put, *content.withdrawal], answer.unless_error(lambda: view))
+        self._journal.append([put, *content.withdrawal], answer.completer(lambda: view))
         return answer
 
     def _content(self, ended: EndedRow, unsent: Unsent, now_ms: int) -> Content:

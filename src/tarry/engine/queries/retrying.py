@@ -59,9 +59,9 @@ class Retrying:
         def show(found: Candidates) -> Answer[MessagePage]:
             views = all_of([self._commands.get(self._ids.make(seq, at)) for at, seq in found.origins])
             more = None if found.next_seq is None else make_token(_place, found.next_seq)
-            return views.turned(lambda all_: MessagePage(_chosen(all_, query), more))
+            return views.map(lambda all_: MessagePage(_chosen(all_, query), more))
 
-        return self._commands.after_flush(lambda: self._candidates(after_seq, most)).followed(show)
+        return self._commands.after_flush(lambda: self._candidates(after_seq, most)).and_then(show)
 
     def _candidates(self, after_seq: int, most: int) -> Candidates:
         rows = self._state.registry.live.select(

@@ -135,7 +135,7 @@ class Repeats:
             return RepeatPage(views, shown[-1].full if len(names) > len(shown) else None)
 
         answer: Answer[RepeatPage] = Answer()
-        self._journal.when_durable(self._journal.next_seq - 1, answer.unless_error(made))
+        self._journal.when_durable(self._journal.next_seq - 1, answer.completer(made))
         return answer
 
     def pause(self, namespace: str, name: str) -> Answer[RepeatView]:
@@ -172,7 +172,7 @@ class Repeats:
             ends, _ = self._repeating.taken_back(held, self._clock.now_ms())
             answer: Answer[None] = Answer()
             records = [*ends, *self._held.ends_of(held.name)]
-            self._journal.append(records, answer.unless_error(lambda: None), essential=True)
+            self._journal.append(records, answer.completer(lambda: None), essential=True)
             return answer
         except TarryError as error:
             return failed(error)
@@ -185,7 +185,7 @@ class Repeats:
 
     def _write(self, name: RepeatName, records: list[Record]) -> Answer[RepeatView]:
         answer: Answer[RepeatView] = Answer()
-        self._journal.append(records, answer.unless_error(lambda: view))
+        self._journal.append(records, answer.completer(lambda: view))
         view = self._view(self._held.by_name[name], self._clock.now_ms())
         return answer
 
@@ -193,7 +193,7 @@ class Repeats:
         """A repeat as it is, told once it is durable."""
         answer: Answer[RepeatView] = Answer()
         view = self._view(self._held.by_name[name], self._clock.now_ms())
-        self._journal.when_durable(self._journal.next_seq - 1, answer.unless_error(lambda: view))
+        self._journal.when_durable(self._journal.next_seq - 1, answer.completer(lambda: view))
         return answer
 
     def _view(self, held: HeldRepeat, now_ms: int, instants: int = SHOWN) -> RepeatView:

@@ -49,7 +49,7 @@ class SubscriptionWriter:
     def _write(self, record: Record, *, essential: bool = False) -> Answer[None]:
         answer: Answer[None] = Answer()
         try:
-            self._journal.append([record], answer.unless_error(lambda: None), essential=essential)
+            self._journal.append([record], answer.completer(lambda: None), essential=essential)
         except TarryError as error:
             return failed(error)
         return answer

@@ -267,7 +267,7 @@ class Topics:
                 self._journal.check_size(unit.unit.content_bytes)
                 self._journal.append([TopicSet(name.full, False, 0)], lambda _: None)
             answer: Answer[Any] = Answer()
-            settle = answer.unless_error(lambda: value)
+            settle = answer.completer(lambda: value)
 
             def durable(error: TarryError | None) -> None:
                 if error is None and home.has_consumers:
@@ -335,7 +335,7 @@ class Topics:
             records: list[Record] = [] if found else [TopicSet(topic, False, 0)]
             records.append(Subscribe(topic, name, type, at, properties))
             answer: Answer[Subscription] = Answer()
-            self._journal.append(records, answer.unless_error(lambda: made))
+            self._journal.append(records, answer.completer(lambda: made))
             made = self.subscription(topic, name)
             return answer
         except TarryError as error:
@@ -360,7 +360,7 @@ class Topics:
         """A subscription that lives in memory, for as long as somebody is attached."""
         answer: Answer[Subscription] = Answer()
         if found is None:
-            self._journal.append([TopicSet(topic, False, 0)], answer.unless_error(lambda: sub))
+            self._journal.append([TopicSet(topic, False, 0)], answer.completer(lambda: sub))
         home = found or self.by_name[topic]
         sub = home.subscriptions[name] = Subscription(
             self._parts, home, name, type_, at, durable=False, properties={}, forget=home.forget
@@ -433,13 +433,13 @@ class Topics:
 
     def _write(self, records: list[Record], value: Any, *, essential: bool = False) -> Answer[Any]:
         answer: Answer[Any] = Answer()
-        self._journal.append(records, answer.unless_error(lambda: value), essential=essential)
+        self._journal.append(records, answer.completer(lambda: value), essential=essential)
         return answer
 
     def once_durable(self, value: T) -> Answer[T]:
         """An answer that says what is so already: it waits for the records that made it so (R2)."""
         answer: Answer[Any] = Answer()
-        self._journal.when_durable(self._journal.next_seq - 1, answer.unless_error(lambda: value))
+        self._journal.when_durable(self._journal.next_seq - 1, answer.completer(lambda: value))
         return answer
 
 

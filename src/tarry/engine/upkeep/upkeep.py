@@ -200,7 +200,7 @@ class Upkeep:
         if self._flushing is not None:
             # What is enqueued now is not in the cut under way: another one follows it.
             again: Answer[None] = Answer()
-            self._flushing.then(lambda _: self.flush().pass_on(again))
+            self._flushing.then(lambda _: self.flush().forward_to(again))
             return again
         journal = self._journal
         if not self._state.dirty:

@@ -58,7 +58,7 @@ class Messages:
             decode(_schedule_decoder, request.body), idempotency_key=None if key is None else read_key(key)
         )
         request.caller.require_destination(message.destination, message.namespace)
-        return self._engine.schedule(message).turned(_answer)
+        return self._engine.schedule(message).map(_answer)
 
     async def list(self, request: Request) -> Response:
         """GET /v1/messages."""
