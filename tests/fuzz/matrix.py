@@ -212,7 +212,7 @@ class Matrix:
         values = self.values
         path = values.one(
             f"{CLIENT}/versions", f"{CLIENT}/v3/capabilities", f"{CLIENT}/v3/account/whoami", f"{CLIENT}/v3/{self._room}/state",
-            f"{ROOTS[0]}/", f"{ROOTS[0]}//", "/" + quote(values.text(100)), f"{CLIENT}/v3/rooms/%2F/delayed_event/a/b",
+            f"{ROOTS[0]}/", f"{ROOTS[0]}//", "/" + quote(values.text(100), safe=""), f"{CLIENT}/v3/rooms/%2F/delayed_event/a/b",
         )  # fmt: skip
         answer = await self.client.request(values.one("GET", "GET", "OPTIONS", "PUT"), path)
         assert "went wrong inside" not in answer.text, (path, answer.text)

@@ -38,7 +38,7 @@ class Store:
                 self.rows.pop(number, None)
             else:
                 self.rows[number] = block
-        bits.dirty.clear()
+        bits.saved()
 
     def load(self) -> SavedSet:
         bits = SavedSet()

@@ -61,7 +61,8 @@ def test_a_topic_with_one_entry_costs_two_kibibytes_at_the_most(bench: Bench, de
     bench.wait(2000)
     rows_before = len(bench.registry.serialize())
     memory = grown(lambda: publish_to_many(bench, COUNT, **due))
-    assert memory / COUNT < 2 * KIB
+    # As much again is round about them in a real process: the allocator's, and names.
+    assert memory / COUNT < KIB
     assert (len(bench.registry.serialize()) - rows_before) / COUNT < 2 * KIB
 
 

@@ -3,6 +3,7 @@
 Most topics have few such numbers or none, so that a few of them are a plain set; more of them are bitmaps (`SeqSet`).
 """
 
+from collections.abc import Iterable
 from typing import Final
 
 import numpy as np
@@ -18,6 +19,12 @@ LISTED: Final = 1_024
 
 _PLACE: Final = np.dtype("<u2")
 
+UNCHANGED: Final[frozenset[int]] = frozenset()
+"""No blocks. One for all: of 100,000 topics nearly all have changed nothing, and each empty set is 216 bytes."""
+
+_NOTHING: Final[set[int]] = set()
+"""No numbers, shared likewise; never written to."""
+
 
 class SavedSet:
     """A set of numbers, which are not negative, whose changed blocks are named in `dirty`."""
@@ -25,11 +32,11 @@ class SavedSet:
     __slots__ = ("_bits", "_few", "dirty")
 
     def __init__(self) -> None:
-        self._few: set[int] = set()
+        self._few = _NOTHING
         self._bits: SeqSet | None = None
         """The numbers once they are many; then there are none in `_few`."""
-        self.dirty: set[int] = set()
-        """Numbers of the blocks that changed; whoever stores them clears it."""
+        self.dirty = UNCHANGED
+        """Numbers of the blocks that changed; whoever stores them says so by `saved`."""
 
     def __len__(self) -> int:
         return len(self._few) if self._bits is None else len(self._bits)
@@ -47,21 +54,35 @@ class SavedSet:
         if self._bits is None:
             self._bits = SeqSet()
             self._bits.add_many(np.fromiter(self._few, np.int64, len(self._few)))
-            self._few = set()
+            self._few = _NOTHING
         return self._bits
+
+    def saved(self) -> None:
+        """The blocks that changed are stored."""
+        self.dirty = UNCHANGED
+
+    def touch(self, numbers: Iterable[int]) -> None:
+        """Have these blocks stored, whether they changed or not."""
+        self.dirty = self.dirty.union(numbers)
 
     def _settle(self) -> None:
         """Take no more room than is needed, after numbers went."""
         if self._bits is not None and not self._bits:
             self._bits = None
 
+    def _mark(self, number: int) -> None:
+        if number not in self.dirty:
+            self.dirty |= {number}
+
     def add(self, number: int) -> None:
         """Put a number in."""
         if self._bits is None and len(self._few) < FEW:
+            if not self._few:
+                self._few = set()
             self._few.add(number)
         else:
             self._many().add(number)
-        self.dirty.add(number >> BLOCK_BITS)
+        self._mark(number >> BLOCK_BITS)
 
     def discard(self, number: int) -> None:
         """Take a number out."""
@@ -70,16 +91,16 @@ class SavedSet:
         else:
             self._bits.discard(number)
             self._settle()
-        self.dirty.add(number >> BLOCK_BITS)
+        self._mark(number >> BLOCK_BITS)
 
     def add_many(self, numbers: NDArray[np.int64]) -> None:
         """Put numbers in."""
         if self._bits is None and len(self._few) + len(numbers) <= FEW:
-            self._few.update(numbers.tolist())
+            self._few = {*self._few, *numbers.tolist()}
         else:
             self._many().add_many(numbers)
             self._settle()
-        self.dirty.update(np.unique(numbers >> BLOCK_BITS).tolist())
+        self.touch(np.unique(numbers >> BLOCK_BITS).tolist())
 
     def discard_many(self, numbers: NDArray[np.int64]) -> None:
         """Take numbers out."""
@@ -88,7 +109,7 @@ class SavedSet:
         else:
             self._bits.discard_many(numbers)
             self._settle()
-        self.dirty.update(np.unique(numbers >> BLOCK_BITS).tolist())
+        self.touch(np.unique(numbers >> BLOCK_BITS).tolist())
 
     def contains_many(self, numbers: NDArray[np.int64]) -> NDArray[np.bool_]:
         """For each of the numbers, in any order, whether it is in the set."""
@@ -126,7 +147,7 @@ class SavedSet:
         """Forget the blocks that are wholly at or below a number; how many numbers were forgotten."""
         bound = (number + 1) >> BLOCK_BITS
         before = len(self)
-        self.dirty.update(one for one in self.numbers() if one < bound)
+        self.touch(one for one in self.numbers() if one < bound)
         if self._bits is None:
             self._few = {one for one in self._few if one >> BLOCK_BITS >= bound}
         else:
@@ -166,6 +187,6 @@ class SavedSet:
             places = np.flatnonzero(np.unpackbits(np.frombuffer(data, np.uint8), bitorder="little"))
         else:
             places = np.frombuffer(data, _PLACE).astype(np.int64)
-        dirty = set(self.dirty)
+        dirty = self.dirty
         self.add_many(places + (number << BLOCK_BITS))
         self.dirty = dirty

@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from tarry.core.sets.savedset import SavedSet
+from tarry.core.sets.savedset import UNCHANGED, SavedSet
 from tarry.registry.registry import Registry
 from tarry.registry.table import Table
 
@@ -52,7 +52,7 @@ class EntryLog:
         self.visible = 0
         self.waiting = SavedSet()
         self._chunks: dict[int, array[int]] = {}
-        self._dirty: set[int] = set()
+        self._dirty = UNCHANGED
         self._lowest_seq = 0
         """No entry is at a lower seq; 0 if there is none: a bound that `needed_seqs` brings up to date."""
 
@@ -63,7 +63,7 @@ class EntryLog:
         chunk[at] = seq
         chunk[SIZE_AT] += size_bytes
         self._lowest_seq = self._lowest_seq or seq
-        self._dirty.add(number)
+        self._mark(number)
         if entry_id >= self.next:
             self.next = entry_id + 1
 
@@ -90,7 +90,7 @@ class EntryLog:
             chunk = self._chunk(number, at + some)
             chunk[SIZE_AT] += int(sizes[placed : placed + some].sum())
             np.frombuffer(chunk, np.int64)[at : at + some] = seqs[placed : placed + some]
-            self._dirty.add(number)
+            self._mark(number)
             placed += some
         self._lowest_seq = self._lowest_seq or int(seqs[0])
         self.next = max(self.next, first_id + count)
@@ -143,7 +143,7 @@ class EntryLog:
             return
         for number in range(self.first // CHUNK, to // CHUNK):
             self._chunks.pop(number, None)
-            self._dirty.add(number)
+        self._dirty = self._dirty.union(range(self.first // CHUNK, to // CHUNK))
         self.waiting.discard_many(self.waiting.between(self.first, to - 1))
         self.first = to
 
@@ -180,9 +180,13 @@ class EntryLog:
             yield ids, places[ids % CHUNK]
         self._lowest_seq = lowest_seq
 
+    def _mark(self, chunk: int) -> None:
+        if chunk not in self._dirty:
+            self._dirty |= {chunk}
+
     def touch(self) -> None:
         """Have the topic's row written at the next flush, though it may hold nothing."""
-        self._dirty.add(self.next // CHUNK)
+        self._mark(self.next // CHUNK)
 
     @property
     def changed(self) -> bool:
@@ -197,7 +201,7 @@ class EntryLog:
                 registry.chunks.remove(self.name, number)
             else:
                 registry.chunks.put((self.name, number), chunk.tobytes())
-        self._dirty.clear()
+        self._dirty = UNCHANGED
         save_set(self.waiting, registry.waiting, self.name)
 
     def load_chunk(self, number: int, data: bytes) -> None:
@@ -238,4 +242,4 @@ def save_set(bits: SavedSet, table: Table[bytes], *key: str) -> None:
             table.remove(*key, number)
         else:
             table.put((*key, number), block)
-    bits.dirty.clear()
+    bits.saved()

@@ -322,7 +322,7 @@ class Subscription:
         # The rows of the old blocks go at the next flush.
         stale = {*self.acked.above.numbers(), *self.acked.above.dirty}
         self.acked = AckSet(min(to, self.topic.next))
-        self.acked.above.dirty |= stale
+        self.acked.above.touch(stale)
         self._cursor.move(self.acked.below)
         self.changed = True
 
