@@ -1,6 +1,6 @@
 """The documentation as tests see it: its blocks of code, who runs them, and why a few are not run.
 
-Every block of shell or Python in the README and in `docs/` is run by one of the tests in `RUN_BY`, as it stands there but for what
+Every block of shell or Python in the README, in `docs/` and in `examples/` is run by one of the tests in `RUN_BY`, as it stands there but for what
 `Reader` swaps: ports, folders, numbers that only the reader's own machine knows. What cannot be run so is in `NOT_RUN`,
 with the reason. `tests/unit/test_docs.py` fails for a block that is in neither.
 """
@@ -9,9 +9,11 @@ import os
 import re
 import subprocess
 import sys
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from tests.applications import Application, application
 from tests.processes import ROOT, environment
 
 SHELL: Final = ("", "sh")
@@ -37,10 +39,18 @@ RUN_BY: Final = {
     "docs/pipeline.md": ("tests/pipeline/test_docs.py",),
     "docs/pytest.md": ("tests/unit/test_pytest_plugin.py",),
     "docs/testing.md": ("tests/unit/test_docs.py",),
+    "examples/dapr_order_saga/README.md": ("tests/examples/test_pages.py",),
+    "examples/django_reminder/README.md": ("tests/examples/test_pages.py",),
+    "examples/fastapi_reminder/README.md": ("tests/examples/test_pages.py",),
+    "examples/pulsar_retry/README.md": ("tests/examples/test_pages.py",),
+    "examples/worker/README.md": ("tests/examples/test_pages.py",),
 }
 """By page: the tests that run every block of it that is not in `NOT_RUN`."""
 
 _MAKE: Final = "sets up or runs a whole clone; that its targets exist is tested"
+_PROGRAM: Final = (
+    "the program is run with the same settings by tests/examples, Matrix's by tests/conformance/matrix"
+)
 _DOCKER: Final = "needs a Docker engine; tests/deploy runs the server as the file says"
 _CLUSTER: Final = "needs a cluster; tests/deploy runs the server as the manifest says"
 NOT_RUN: Final = {
@@ -57,6 +67,11 @@ NOT_RUN: Final = {
     ("docs/operations/kubernetes.md", "   kubectl create secret"): _CLUSTER,
     ("docs/operations/kubernetes.md", "helm install"): _CLUSTER,
     ("docs/operations/kubernetes.md", "kubectl apply"): _CLUSTER,
+    ("examples/campaign/README.md", ".venv/bin/python examples"): _PROGRAM,
+    ("examples/element_call_leave/README.md", "tarry matrix user"): _PROGRAM,
+    ("examples/webhook_receiver/README.md", "export SECRET"): _MAKE,
+    ("examples/webhook_receiver/README.md", "WEBHOOK_SECRETS"): _PROGRAM,
+    ("examples/webhook_receiver/README.md", "tarry schedule http"): _PROGRAM,
     ("docs/testing.md", "make soak"): "takes hours",
     (
         "docs/testing.md",
@@ -66,6 +81,7 @@ NOT_RUN: Final = {
 """By page and how it begins: blocks that no test runs, and why."""
 
 LINES_NOT_RUN: Final = {
+    "pip install ": "what it installs is installed for the tests",
     "pulsar-admin ": "a program of Pulsar's, which tests/conformance/pulsar runs where it can be had",
     "make simulate SEEDS=100000": "takes hours",
     "tarry pipeline ": "as a process of its own, once and until it is stopped: tests/pipeline/test_program.py",
@@ -92,7 +108,10 @@ def blocks(page: str) -> list[Block]:
 
 def pages() -> list[str]:
     """The pages whose commands are to work."""
-    found = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    found = [
+        ROOT / "README.md",
+        *(path for part in ("docs", "examples") for path in sorted((ROOT / part).rglob("*.md"))),
+    ]
     return [str(path.relative_to(ROOT)) for path in found]
 
 
@@ -179,6 +198,13 @@ class Reader:
         for told, here in self.swaps.items():
             text = text.replace(told, here)
         return text
+
+    def started(self, block: Block) -> AbstractContextManager[Application]:
+        """Type what runs until it is stopped, and leave it running."""
+        *before, last = self.typed(block).strip().splitlines()
+        # In place of the shell, so that it is what is stopped.
+        text = "\n".join([*before, f"exec env {last}"])
+        return application(["bash", "-euc", text], self._settings, self.folder)
 
     def run(self, block: Block) -> str:
         """Type it; gives what it printed. It must succeed."""

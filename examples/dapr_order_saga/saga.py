@@ -6,6 +6,7 @@ warehouse told to let the goods go.
 
 import json
 import os
+import urllib.parse
 import urllib.request
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -23,7 +24,7 @@ orders: dict[str, str] = {}
 
 def publish(topic: str, data: dict[str, Any], **metadata: str) -> None:
     """Publish an event; with `scheduledSendTime` it is published then."""
-    query = "&".join(f"metadata.{name}={value}" for name, value in metadata.items())
+    query = urllib.parse.urlencode({f"metadata.{name}": value for name, value in metadata.items()})
     request = urllib.request.Request(
         f"{DAPR}/v1.0/publish/pubsub/{topic}?{query}",
         json.dumps(data).encode(),

@@ -11,6 +11,7 @@ from django.conf import settings
 from django.core.management import execute_from_command_line
 from django.http import HttpRequest, JsonResponse
 from django.urls import path
+from django.views.decorators.http import require_POST
 
 from tarry import Client, Conflict, NotFound
 
@@ -48,7 +49,10 @@ def login(_request: HttpRequest, user: str) -> JsonResponse:
     return JsonResponse({"reminder": "cancelled"})
 
 
-urlpatterns = [path("users/<slug:user>/trial", trial), path("users/<slug:user>/login", login)]
+urlpatterns = [
+    path("users/<slug:user>/trial", require_POST(trial)),
+    path("users/<slug:user>/login", require_POST(login)),
+]
 
 if __name__ == "__main__":
     django.setup()

@@ -75,16 +75,15 @@ def test_who_logs_in_is_not_reminded(server: ServerProcess, framework: str) -> N
     }
     folder = EXAMPLES / f"{framework}_reminder"
     given = environment(server, REMIND_AFTER="2s", SECRET_KEY=secrets.token_hex())
-    method = "POST" if framework == "fastapi" else "GET"
     with application([sys.executable, *commands[framework]], given, folder):
         url = f"http://127.0.0.1:{port}/users"
-        assert call(method, f"{url}/cleo/login") == {"reminder": "there was none"}
-        first, _, again = (call(method, f"{url}/{user}/trial") for user in ("ben", "ann", "ben"))
+        assert call("POST", f"{url}/cleo/login") == {"reminder": "there was none"}
+        first, _, again = (call("POST", f"{url}/{user}/trial") for user in ("ben", "ann", "ben"))
         assert again["remind_at_ms"] > first["remind_at_ms"]
-        assert call(method, f"{url}/ann/login") == {"reminder": "cancelled"}
-        assert call(method, f"{url}/ann/login") == {"reminder": "is cancelled already"}
+        assert call("POST", f"{url}/ann/login") == {"reminder": "cancelled"}
+        assert call("POST", f"{url}/ann/login") == {"reminder": "is cancelled already"}
         assert [found["user"] for found in payloads(server, "reminders", 1)] == ["ben"]
-        assert call(method, f"{url}/ben/login") == {"reminder": "is sent already"}
+        assert call("POST", f"{url}/ben/login") == {"reminder": "is sent already"}
 
 
 def test_a_worker_handles_tries_again_and_gives_up(server: ServerProcess) -> None:

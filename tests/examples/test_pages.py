@@ -1,0 +1,82 @@
+"""The pages of examples/: the program is started as printed, the commands are typed, and both print what the page shows."""
+
+import os
+import re
+import socket
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import pytest
+
+from tests.documents import Reader, blocks, output_below, runnable, shows
+from tests.processes import ROOT, SMALL, free_port, running
+
+WITHIN_S: Final = 60
+
+
+class Page(NamedTuple):
+    """What a test changes on a page."""
+
+    listens: str = ""
+    """The port at which the program listens, if it does."""
+    swaps: Mapping[str, str] = {}
+
+
+PAGES: Final = {
+    "examples/fastapi_reminder/README.md": Page("8001"),
+    "examples/django_reminder/README.md": Page("8002"),
+    "examples/worker/README.md": Page(swaps={"tarry worker": "FIRST_WAIT=50ms tarry worker"}),
+    "examples/pulsar_retry/README.md": Page(swaps={"1000,2000,4000": "300,600,1200"}),
+    "examples/dapr_order_saga/README.md": Page("8003", {"--data shop-data": "--data data"}),
+}
+
+
+def _listens(port: int) -> bool:
+    with socket.socket() as tried:
+        return tried.connect_ex(("127.0.0.1", port)) == 0
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_the_program_and_the_commands_print_what_the_page_shows(tmp_path: Path, page: str) -> None:
+    changed = PAGES[page]
+    pulsar, port = free_port(), free_port()
+    config = f"{SMALL}[doors.pulsar]\nenabled = true\nport = {pulsar}\n"
+    with running(tmp_path / "data", config) as server:
+        swaps = {changed.listens: str(port)} if changed.listens else {}
+        swaps |= {
+            name: value.replace("--data data", f"--data {tmp_path}/own")
+            for name, value in changed.swaps.items()
+        }
+        given = {"TARRY_URL": server.url, "PULSAR_URL": f"pulsar://127.0.0.1:{pulsar}", "APP_PORT": str(port)}
+        if "dapr" in page:
+            # Its server is another one, beside the application.
+            del given["TARRY_URL"]
+        reader = Reader(tmp_path / "reader", swaps, PYTHONUNBUFFERED="1", **given)
+        (reader.folder / "examples").symlink_to(ROOT / "examples")
+        program, *commands = runnable(page)
+        with reader.started(program) as started:
+            end = time.monotonic() + WITHIN_S
+            while changed.listens and not _listens(port):
+                assert time.monotonic() < end
+                time.sleep(0.05)
+            for block in commands:
+                said = reader.run(block)
+                if (shown := output_below(block)) is not None:
+                    assert shows(shown, said), said
+            prints = [block for block in blocks(page) if block.language == "text"]
+            expected = set() if output_below(commands[-1]) else set(prints[-1].text.splitlines())
+            while expected:
+                expected.discard(started.line())
+
+
+def test_every_example_has_a_page_that_a_test_reads() -> None:
+    folders = {
+        path.name
+        for path in (ROOT / "examples").iterdir()
+        if path.is_dir() and not path.name.startswith("__")
+    }
+    named = re.findall(r"^\| \[(\w+)\]\(", (ROOT / "examples" / "README.md").read_text(), re.MULTILINE)
+    assert set(named) == folders
+    assert all(os.path.exists(ROOT / "examples" / name / "README.md") for name in folders)
