@@ -173,7 +173,7 @@ def publish_the_head_before_the_sync(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def skip_the_zeroing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recovery, "_zero", lambda segment: None)
+    monkeypatch.setattr(recovery, "clear_rest", lambda segment: None)
 
 
 def skip_the_sync_of_the_folder(monkeypatch: pytest.MonkeyPatch) -> None:

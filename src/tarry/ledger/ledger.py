@@ -23,10 +23,13 @@ from numpy.typing import NDArray
 
 from tarry.core.clock import Clock
 from tarry.core.errors import Invalid, NotFound, TooLarge, Unavailable
+from tarry.ledger.copy import COPY_NAME
 from tarry.ledger.disk import Disk
 from tarry.ledger.frame import HEADER_BYTES, Unit, frame_bytes, unit_of
 from tarry.ledger.head import HEAD_NAME
+from tarry.ledger.log.frame_log import FrameLog
 from tarry.ledger.log.local_log import LocalLog
+from tarry.ledger.log.replicated_log import ReplicatedLog
 from tarry.ledger.reader import Reader, StoredRecord, Stretch
 from tarry.ledger.record import Encoded
 from tarry.ledger.recovery import Recovered, recover
@@ -58,16 +61,26 @@ class Ledger:
     """One ledger folder, open for appending."""
 
     def __init__(
-        self, disk: Disk, folder: str, settings: LedgerSettings, clock: Clock, found: Recovered
+        self,
+        disk: Disk,
+        folder: str,
+        settings: LedgerSettings,
+        clock: Clock,
+        found: Recovered,
+        replicated: ReplicatedLog | None = None,
     ) -> None:
         """Use `open`."""
         self._disk = disk
         self._folder = folder
         self._settings = settings
         self._spares = Spares(disk, folder, settings.segment_bytes)
-        self._reader = Reader(found.segments)
+        self._reader = Reader(found.segments) if replicated is None else replicated.copy.reader
         self._head = disk.open(f"{folder}/{HEAD_NAME}", create=True)
-        self._log = LocalLog(disk, folder, self._reader, self._spares, sealed=found.sealed)
+        self._log: FrameLog = replicated or LocalLog(
+            disk, folder, self._reader, self._spares, sealed=found.sealed
+        )
+        if replicated is not None:
+            replicated.copy.spares = self._spares
         self._writer = Writer(
             clock,
             found.ledger_id,
@@ -105,18 +118,28 @@ class Ledger:
         clock: Clock,
         *,
         new_ledger_id: bytes | None = None,
+        log: ReplicatedLog | None = None,
     ) -> "Ledger":
         """Recover the ledger in this folder, or begin a new one if there is none.
 
-        The caller holds the lock of the folder. Raises `Damage` or `Unavailable`, in words for the operator.
+        With a log, which was claimed, the folder is its copy and needs no recovery. The caller holds the lock of the
+        folder. Raises `Damage` or `Unavailable`, in words for the operator.
         """
         if not MIN_SEGMENT_BYTES <= settings.segment_bytes <= MAX_SEGMENT_BYTES:
             reason = f"must be from {MIN_SEGMENT_BYTES} to {MAX_SEGMENT_BYTES}"
             raise Invalid("segment_bytes", reason)
         try:
             disk.make_folder(folder)
-            found = recover(disk, folder) or _begin(disk, folder, settings, clock, new_ledger_id)
-            ledger = cls(disk, folder, settings, clock, found)
+            if log is not None:
+                found = _copied(log, settings, clock)
+            elif disk.exists(f"{folder}/{COPY_NAME}"):
+                raise Unavailable(
+                    f"{folder} is the copy of a replicated log, which may know more: configure that log; or, to go on "
+                    f"with the folder alone, stop all servers of the log and remove the file {COPY_NAME} from it"
+                )
+            else:
+                found = recover(disk, folder) or _begin(disk, folder, settings, clock, new_ledger_id)
+            ledger = cls(disk, folder, settings, clock, found, log)
             ledger._spares.find()
             # The newest segment's name may never have been synced: before the head names it, it is.
             disk.sync_folder(folder)
@@ -231,21 +254,23 @@ class Ledger:
 
     def _refusal(self) -> Unavailable:
         if self._writer.failed is not None:
-            return Unavailable(f"the disk failed ({self._writer.failed}); nothing is accepted any more")
+            return Unavailable(
+                f"the {self._log.medium} failed ({self._writer.failed}); nothing is accepted any more"
+            )
         if self._closed:
             return Unavailable("the server is stopping")
         if self._spares.error is not None:
             return Unavailable(f"there is no space for another segment: {self._spares.error}")
         return Unavailable("the disk is slower than the requests; try again in a moment")
 
-    def commit(self) -> int:
+    def commit(self, wait_s: float = 0.0) -> int:
         """Make what has queued durable, up to the bounds, as one frame; return the number of records.
 
-        For the writer's thread; or by hand, if there is none.
+        By hand, if there is no thread for it. A log on other machines may need more calls, and waits up to so long.
         """
         if self.low_space:
             self._writer.make_spare()
-        return self._writer.commit()
+        return self._writer.commit(wait_s)
 
     def start(self, post: Post, defer: Defer | None = None) -> None:
         """Start the threads. `post` brings a callable to the engine's thread; `defer`, to the end of its turn."""
@@ -313,6 +338,8 @@ class Ledger:
             self._sync_removal()
         except OSError as error:
             log.warning("a segment of the ledger could not be removed: %s", error)
+        if reclaimed:
+            self._log.trim(self.first_seq - 1)
         if self.low_space:
             self._writer.make_spare()
         return reclaimed
@@ -338,3 +365,14 @@ def _begin(
     segment = begin_segment(disk, folder, spare.path, spare.file, header)
     spares.close()
     return Recovered(header.ledger_id, [segment], False, [])
+
+
+def _copied(log: ReplicatedLog, settings: LedgerSettings, clock: Clock) -> Recovered:
+    """The ledger in the copy of a log that was claimed."""
+    copy = log.copy
+    assert copy.ledger_id is not None, "a claim says the ledger's id"
+    if not copy.reader.segments:
+        next_seq = copy.position.next_seq
+        header = SegmentHeader(copy.ledger_id, 1, next_seq, clock.now_ms(), settings.segment_bytes)
+        log.begin_first(header)
+    return Recovered(copy.ledger_id, copy.reader.segments, False, copy.notes)

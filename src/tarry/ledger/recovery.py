@@ -157,7 +157,7 @@ def _drop_unborn(
         except Damage:
             pointed_at = head is not None and head.segment >= newest
             first = len(numbers) == 1 and head_exists
-            if pointed_at or first or _first_nonzero(file, BLOCK_BYTES, file.size()) is not None:
+            if pointed_at or first or first_nonzero(file, BLOCK_BYTES, file.size()) is not None:
                 raise
     finally:
         file.close()
@@ -228,7 +228,7 @@ def _settle_end(segment: Segment, head: DurableHead | None, notes: list[str]) ->
     except BadFrame as bad:
         reason = str(bad)
     end = segment.end
-    nonzero = _first_nonzero(segment.file, end, segment.size_bytes)
+    nonzero = first_nonzero(segment.file, end, segment.size_bytes)
     later = _later_frame(segment) if nonzero is not None else None
     below_head = head is not None and head.segment == segment.number and end < head.offset
     match TABLE[End(nonzero is None, later is not None, below_head)]:
@@ -237,7 +237,7 @@ def _settle_end(segment: Segment, head: DurableHead | None, notes: list[str]) ->
             raise Damage(segment.path, end, f"{reason}; {proof}, so it was durable")
         case Treatment.TRUNCATE:
             notes.append(f"{segment.path}: an unfinished frame at byte {end} was cleared ({reason})")
-            _zero(segment)
+            clear_rest(segment)
     if last is not None:
         # After a failed sync the page cache may show what the disk does not have: write it again.
         frame = last.data[last.at : last.at + last.header.length]
@@ -247,7 +247,7 @@ def _settle_end(segment: Segment, head: DurableHead | None, notes: list[str]) ->
     return None
 
 
-def _first_nonzero(file: File, offset: int, size_bytes: int) -> int | None:
+def first_nonzero(file: File, offset: int, size_bytes: int) -> int | None:
     """Where the first byte that is not zero is, in windows so that little memory is needed."""
     zeros = bytes(WINDOW_BYTES)
     while offset < size_bytes:
@@ -278,7 +278,8 @@ def _later_frame(segment: Segment) -> int | None:
     return None
 
 
-def _zero(segment: Segment) -> None:
+def clear_rest(segment: Segment) -> None:
+    """Fill a segment with zeros behind its last good frame."""
     zeros = memoryview(bytes(WINDOW_BYTES))
     for offset in range(segment.end, segment.size_bytes, WINDOW_BYTES):
         segment.file.write(zeros[: segment.size_bytes - offset], offset)

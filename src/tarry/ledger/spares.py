@@ -83,6 +83,11 @@ class Spares:
         return True
 
     @property
+    def ready(self) -> int:
+        """How many are there to be taken."""
+        return len(self._ready)
+
+    @property
     def next(self) -> Spare:
         """The prepared file that becomes the next segment."""
         return self._ready[0]

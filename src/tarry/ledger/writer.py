@@ -189,6 +189,7 @@ class Writer:
                 self._written = False
                 self._send()
             if sent:
+                self._written = True
                 durable = self._log.settle(wait_s)
                 if durable:
                     self.durable_seq = sent[durable - 1].last_seq
@@ -291,7 +292,7 @@ class Writer:
 
     def _fail(self, error: OSError) -> None:
         self.failed = error
-        log.critical("the ledger has stopped for good, because the disk failed: %s", error)
+        log.critical("the ledger has stopped for good, because the %s failed: %s", self._log.medium, error)
         if self.on_failed is not None and self._post is not None:
             with contextlib.suppress(RuntimeError):  # The loop is closed: nobody is left to be told.
                 self._post(partial(self.on_failed, error))
@@ -307,7 +308,7 @@ class Writer:
             batch += self.queue
             self.queue.clear()
         if batch:
-            reason = f"the disk failed ({self.failed}): the operation may or may not be stored"
+            reason = f"the {self._log.medium} failed ({self.failed}): the operation may or may not be stored"
             self.finished_bytes += sum([queued.content_bytes for queued in batch])
             self._call_back([queued.done for queued in batch], Unavailable(reason))
 

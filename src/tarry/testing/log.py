@@ -8,18 +8,22 @@
 - `silence`: how often a success does not tell its offset.
 - `sever`: the connection breaks. Nothing more is told about what was sent; of what was on its way the first few records may
   still arrive, later, and the rest are lost: a frame may be left without its last parts.
-- `unreachable`: whether this connection can send and read now.
+- `unreachable`: whether this connection can send and read now. Whoever waits for it long enough is told that the outcome is unknown.
 - `trim` really forgets.
 - `write`: somebody else writes something into it.
 """
 
 from collections import deque
+from collections.abc import Callable
 from random import Random
+from typing import Final
 
 from tarry.core.errors import NotFound, Unavailable
 from tarry.ledger.log.partition import LogDelivery, LogRecord
 
-MAX_RECORD_BYTES = 1 << 20
+MAX_RECORD_BYTES: Final = 1 << 20
+PATIENCE: Final = 20
+"""So many waits for a log that cannot be reached until it is given up."""
 
 
 class SimulatedPartition:
@@ -30,17 +34,22 @@ class SimulatedPartition:
         self.in_flight = in_flight
         self.unreachable = False
         self.closed = False
+        self.disturb: Callable[[], object] | None = None
+        """Called before the next record is put on its way."""
         self._log = log
         self._tickets = 0
         self._told = 0
         self._under_way: deque[tuple[int, bytes]] = deque()
         self._reports: deque[LogDelivery] = deque()
         self._severed = ""
+        self._waited = 0
 
     def send(self, data: bytes) -> int:
         """Put a record on its way."""
         assert len(data) <= MAX_RECORD_BYTES, "the log takes no record of that size"
         assert not self.closed
+        if self.disturb is not None:
+            self.disturb()
         ticket, self._tickets = self._tickets, self._tickets + 1
         if self._severed:
             self._reports.append(LogDelivery(ticket, None, self._severed))
@@ -55,6 +64,10 @@ class SimulatedPartition:
             most = len(self._under_way)
             for _ in range(random.randint(min(1, most), most) if wait_s else random.randint(0, most)):
                 self.arrive()
+        elif wait_s:
+            self._waited += 1
+            if self._waited == PATIENCE:
+                self.sever("the log said nothing in time")
         told = list(self._reports)
         self._reports.clear()
         self._told += len(told)

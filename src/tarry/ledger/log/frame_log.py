@@ -30,10 +30,14 @@ class FrameLog(Protocol):
     good (R2).
     """
 
+    medium: str
+    """The word for what fails if it fails: the disk, or the log."""
     in_flight: int
     """How many frames may be on their way at once."""
-    active: Segment
-    """The newest segment that has a durable frame, or would get the next one."""
+
+    @property
+    def active(self) -> Segment:
+        """The newest segment here."""
 
     @property
     def position(self) -> LogPosition:

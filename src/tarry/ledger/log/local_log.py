@@ -19,6 +19,7 @@ _NOWHERE: Final = LogPosition(0, 0, 0)
 class LocalLog:
     """The segments of one folder."""
 
+    medium = "disk"
     in_flight = 1
     position = _NOWHERE
     """There is no other log to read on from."""

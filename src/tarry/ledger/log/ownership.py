@@ -59,6 +59,8 @@ class Ownership:
         """Why the outcome of the frames in flight is unknown; empty if it is not."""
         self.gaps = 0
         """How often there was a gap to read."""
+        self.void = 0
+        """How many void records were in them."""
         self._sent: deque[SentFrame] = deque()
         self._durable: list[LogPosition] = []
         self._reading: Fold | None = None
@@ -109,6 +111,9 @@ class Ownership:
         gap = self.gap
         if gap is None:
             return False
+        if offset < gap.offset:
+            # Of frames that turned out to be durable while a gap before them was read.
+            return True
         if self._reading is None:
             self.gaps += 1
             self._reading = Fold(self.position)
@@ -126,6 +131,7 @@ class Ownership:
         if valid.position.next_seq != self._sent[0].next_seq:
             self.failed("the log holds a frame with the epoch of this node that it did not send")
             return
+        self.void += self._reading.void.total() if self._reading else 0
         self._reading = None
         self._become_durable(valid.position)
         self._settle()
