@@ -1,5 +1,7 @@
 """Broken connections, against a real socket that misbehaves on purpose."""
 
+import asyncio
+import contextlib
 import json
 import socket
 import threading
@@ -13,9 +15,12 @@ from tarry import AsyncClient, Client
 from tarry.client import Unreachable
 from tarry.client.blocking import _has_ended
 from tarry.client.call import ClientCall
+from tarry.client.connections import Connections
 from tarry.core.errors import NotFound
 from tests.processes import free_port
+from tests.waiting import until
 
+WITHIN_S = 30
 OK = b'{"id": "i", "due_at_ms": 1, "past_due": false}'
 
 
@@ -26,6 +31,7 @@ class Script:
         self._steps = list(steps)
         self.requests: list[tuple[str, dict[str, str], bytes]] = []
         self.connections = 0
+        self.let_go = threading.Event()
         self._socket = socket.create_server(("127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{self._socket.getsockname()[1]}"
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -38,7 +44,7 @@ class Script:
             except OSError:
                 return
             self.connections += 1
-            with connection:
+            with connection, contextlib.suppress(ConnectionError):
                 self._speak(connection)
 
     def _speak(self, connection: socket.socket) -> None:
@@ -52,6 +58,14 @@ class Script:
                 self.requests.append((line.decode().strip(), headers, body))
                 step = self._steps.pop(0)
                 if step == "break":
+                    return
+                if step == "hold":
+                    self.let_go.wait(WITHIN_S)
+                if step.startswith("events"):
+                    events = [
+                        b'data: {"entry_id":%d,"payload":"p"}\n\n' % int(one) for one in step.split()[1:]
+                    ]
+                    connection.sendall(b"HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n" + b"".join(events))
                     return
                 status, text = (
                     ("404 Not Found", b'{"code": "not-found", "detail": "none"}')
@@ -194,3 +208,37 @@ def test_the_async_client_runs_on_another_event_loop() -> None:
 
     with closing(Script("ok")) as script, closing(uvloop.new_event_loop()) as loop:
         assert loop.run_until_complete(schedule(script.url)) == "i"
+
+
+async def test_a_cancelled_request_takes_its_connection_along() -> None:
+    """The answer that comes late is for nobody: on a kept connection the next request would get it."""
+    with closing(Script("hold", "none")) as script:
+        async with AsyncClient(script.url, retry_for_s=0) as client:
+            held = asyncio.create_task(client.publish("t", "p"))
+            await until(lambda: script.requests)
+            held.cancel()
+            await asyncio.gather(held, return_exceptions=True)
+            script.let_go.set()
+            with pytest.raises(NotFound):
+                await client.publish("t", "p")
+        assert script.connections == 2
+
+
+async def test_a_place_is_free_again_when_no_connection_can_be_made() -> None:
+    connections = Connections("127.0.0.1", free_port(), None, limit=1)
+    for _ in range(2):
+        async with asyncio.timeout(WITHIN_S):
+            with pytest.raises(ConnectionRefusedError):
+                await connections.take(WITHIN_S)
+
+
+async def test_an_entry_that_is_in_the_programs_hands_is_not_given_to_it_again() -> None:
+    """The server gives it again to the next stream, because the one before has ended."""
+    with closing(Script("events 1", "events 1 2")) as script:
+        async with AsyncClient(script.url, retry_for_s=0) as client:
+            got = []
+            async for entry in client.consume("t", "s"):
+                got.append(entry.entry_id)
+                if entry.entry_id == 2:
+                    break
+    assert got == [1, 2]

@@ -18,7 +18,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from tarry import AsyncClient, Backoff, Client, Delivery, NotFound, Received, Worker
+from tarry import AsyncClient, Backoff, Client, Delivery, NotFound, Policy, Received, Worker
 from tests.processes import ServerProcess, environment, running, tarry
 from tests.waiting import until, wait_until
 
@@ -48,6 +48,10 @@ async def all_acknowledged(client: AsyncClient, topic: str) -> None:
         return await backlog(client, topic) == 0
 
     await until(done)
+
+
+async def has_backlog(client: AsyncClient, topic: str, count: int) -> bool:
+    return await backlog(client, topic, "reader") == count
 
 
 async def entries_of(client: AsyncClient, topic: str) -> list[Received]:
@@ -153,10 +157,38 @@ async def test_a_function_that_takes_too_long_has_failed(server: ServerProcess, 
         assert dead.headers["tarry-error"].startswith("TimeoutError")
         (dead,) = await entries_of(client, "slow-threads-worker-DLQ")
         assert dead.headers["tarry-error"] == "_TooLong: it was not done in 0.05 s"
-        # The thread goes on, and has its place until it is done.
+        # The thread goes on, and has its place until it is done: while another entry runs out of its time, the second one
+        # is neither begun nor given up.
+        await client.publish("slow")
+        await until(lambda: has_backlog(client, "slow-worker-DLQ", 2))
         assert len(blocked) == 1
         proceed.set()
         await until(lambda: len(blocked) == 2)
+        await all_acknowledged(client, "slow-threads")
+        assert await backlog(client, "slow-threads-worker-DLQ", "reader") == 1
+
+
+async def test_an_entry_whose_next_attempt_is_refused_comes_again(
+    server: ServerProcess, client: AsyncClient
+) -> None:
+    """It is acknowledged only once the next attempt is scheduled: what comes between would be lost."""
+    worker = Worker(server.url)
+    attempts: list[int] = []
+
+    @worker.on("refused", retries=1, backoff="50ms")
+    async def handle(delivery: Delivery) -> None:
+        attempts.append(delivery.attempt)
+        if delivery.attempt == 1:
+            raise ValueError
+
+    await client.set_policy(Policy(max_delay_ms=1), topic="refused-worker-RETRY")
+    await client.publish("refused")
+    async with worker.running():
+        await until(lambda: len(attempts) >= 2)
+        await client.remove_policy(topic="refused-worker-RETRY")
+        await until(lambda: 2 in attempts)
+        await all_acknowledged(client, "refused")
+    assert attempts.count(2) == 1
 
 
 async def test_no_more_run_at_a_time_than_there_are_places(
