@@ -255,6 +255,34 @@ def test_saving_a_policy_keeps_what_was_not_changed(dashboard: Dashboard) -> Non
     dashboard.client.delete(path)
 
 
+def test_a_message_shows_each_attempt_and_is_retried(dashboard: Dashboard) -> None:
+    tab = dashboard.tab
+    # Nobody listens: the first attempt is made again, the second is the last one here.
+    id_ = dashboard.schedule(destination="http://127.0.0.1:1/retried", delay="1ms")
+
+    def steps() -> list[str]:
+        found: list[str] = tab.run(
+            "return [...document.querySelectorAll('ol.life strong')].map((one) => one.textContent)"
+        )
+        return found
+
+    tab.until(lambda: dashboard.message(id_)["state"] == "failed", "it does not fail")
+    dashboard.open("produce", f"/#/messages/{id_}")
+    tab.find("ol.life")
+    assert steps() == ["Accepted", "Due", "Attempt 1 failed", "Failed"]
+    assert "at attempt 2" in tab.find("ol.life").text
+    tab.click("button", "Retry now")
+    tab.click(".asks button", "Retry")
+    tab.sees("The message is accepted once more.")
+    tab.until(
+        lambda: steps()[-1:] == ["Failed"] and dashboard.message(id_)["state"] == "failed", "it does not end"
+    )
+    tab.click("button", "Retry later")
+    tab.click(".asks button", "Retry")
+    tab.until(lambda: dashboard.message(id_)["state"] == "scheduled", "it is not retried")
+    tab.until(lambda: tab.find("h1").text == "Message scheduled", "the page does not say so")
+
+
 def test_a_message_that_is_tried_again_says_why_and_when(dashboard: Dashboard) -> None:
     tab = dashboard.tab
     with HTTPServer(("127.0.0.1", 0), Busy) as busy:

@@ -448,6 +448,51 @@ def test_a_message_that_is_tried_again_says_why_and_when(bench: Bench, reopen: b
     assert view.next_attempt_at_ms == tried_at_ms + 630_000
 
 
+@pytest.mark.parametrize("end", ["sent", "failed", "cancelled"])
+@pytest.mark.parametrize("reopen", [False, True])
+def test_the_life_of_a_message_has_each_attempt(bench: Bench, end: str, reopen: bool) -> None:
+    """In memory between attempts, in the versions that it is carried by, and beside its end."""
+    done = bench.schedule(FOREIGN, payload=b"x", delay_ms=10)
+    bench.wait(10)
+    made = []
+    waits_ms = {"away": 1_000, "busy": 600_000, "busy still": 600_000, "away again": 1_000}
+    for number, (reason, wait_ms) in enumerate(waits_ms.items(), 1):
+        made.append((number, bench.now_ms, reason))
+        bench.verdict(Retry(reason, wait_ms))
+        bench.rest()
+        if reopen and wait_ms > 60_000:
+            bench.reopen()
+        view = bench.view(done.id)
+        assert [(one.number, one.at_ms, one.error) for one in view.attempts_made] == made
+        bench.leap(wait_ms)
+    if end == "cancelled":
+        bench.verdict(Retry("away for good", 600_000))
+        made.append((5, bench.now_ms, "away for good"))
+        bench.rest()
+        bench.leap(1_000)
+        bench.ask(bench.engine.cancel(done.id))
+    else:
+        bench.verdict(Delivered() if end == "sent" else Refused("410 gone"))
+    bench.rest()
+    if reopen:
+        bench.reopen()
+    view = bench.view(done.id)
+    assert view.state == end
+    assert [(one.number, one.at_ms, one.error) for one in view.attempts_made] == made
+
+
+def test_the_last_twenty_attempts_are_remembered() -> None:
+    bench = Bench(settings=EngineSettings(attempts=30))
+    done = bench.schedule(FOREIGN, payload=b"x", delay_ms=10)
+    bench.wait(10)
+    for number in range(1, 26):
+        bench.verdict(Retry(f"{number:02}" * 1_000, 1_000))
+        bench.wait(1_000)
+    view = bench.view(done.id)
+    assert [one.number for one in view.attempts_made] == list(range(6, 26))
+    assert [len(one.error) for one in view.attempts_made] == [200] * 19 + [2_000]
+
+
 def test_the_log_tells_of_a_receiver_that_cannot_be_sent_to_and_not_of_each_attempt(
     bench: Bench, caplog: pytest.LogCaptureFixture
 ) -> None:

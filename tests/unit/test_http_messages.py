@@ -52,7 +52,7 @@ async def test_a_scheduled_message_can_be_looked_at(served: Serving) -> None:
         "namespace": "public/default", "owner": "o", "door": "http", "key": "k", "group": None, "name": None,
         "due_at_ms": scheduled["due_at_ms"], "due_at": scheduled["due_at"], "delay_ms": 3_600_000, "ttl_ms": 5000,
         "attempts": 0, "last_error": None, "last_attempt_at_ms": None, "next_attempt_at_ms": None,
-        "headers": {"a": "b"}, "payload": "héllo", "finalised_at_ms": None, "reason": None,
+        "attempts_made": [], "headers": {"a": "b"}, "payload": "héllo", "finalised_at_ms": None, "reason": None,
         "reference": None, "paused": None,
     }  # fmt: skip
 

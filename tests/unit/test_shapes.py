@@ -13,7 +13,7 @@ from tarry.client import operations
 from tarry.client import shapes as theirs
 from tarry.core.lifecycle import State
 from tarry.core.message import MessageQuery, MessageView, NamedMessage, Scheduled
-from tarry.core.shapes import DelayedFacts, EntryFacts, MessageFacts, ScheduledFacts
+from tarry.core.shapes import AttemptFacts, DelayedFacts, EntryFacts, MessageFacts, ScheduledFacts
 from tarry.doors.http import shapes
 from tarry.doors.http.messages.messages import show
 from tarry.doors.http.openapi import build_document
@@ -79,7 +79,8 @@ views = st.builds(
     id=texts, state=st.sampled_from(State), destination=texts, namespace=texts, owner=texts, door=texts,
     key=st.none() | texts, group=st.none() | texts, due_at_ms=instants, accepted_at_ms=st.integers(0, 1 << 47),
     delay_ms=instants, ttl_ms=instants, attempts=st.integers(0, 9), last_error=st.none() | texts,
-    last_attempt_at_ms=instants, next_attempt_at_ms=instants, finalised_at_ms=instants, reason=st.none() | texts,
+    last_attempt_at_ms=instants, next_attempt_at_ms=instants,
+    attempts_made=st.lists(st.builds(AttemptFacts, st.integers(0, 9), st.integers(0, 1 << 47), texts), max_size=2).map(tuple), finalised_at_ms=instants, reason=st.none() | texts,
     reference=st.none() | texts, headers=st.dictionaries(texts, texts), payload=st.binary(max_size=5),
 )  # fmt: skip
 

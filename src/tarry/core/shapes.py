@@ -18,6 +18,15 @@ class ScheduledFacts(Struct, frozen=True):
     """The due instant had passed already, so it is due now."""
 
 
+class AttemptFacts(Struct, frozen=True):
+    """An attempt to send a message that did not arrive."""
+
+    number: int
+    """Counted from 1; 0 where it is not known, of an attempt before 0.3.0."""
+    at_ms: int
+    error: str
+
+
 class MessageFacts(Struct, frozen=True, kw_only=True):
     """A message without its content: what was asked, and what has become of it."""
 
@@ -39,6 +48,8 @@ class MessageFacts(Struct, frozen=True, kw_only=True):
     """Why the last attempt to send it failed, while it is tried again."""
     last_attempt_at_ms: int | None = None
     next_attempt_at_ms: int | None = None
+    attempts_made: tuple[AttemptFacts, ...] = ()
+    """The last twenty attempts that did not arrive, the oldest first; why a message failed for good is its `reason`."""
     paused: str | None = None
     """The reason why it does not go out, if it is paused: the `message` itself is, its `destination`, `topic` or `owner`."""
     finalised_at_ms: int | None = None

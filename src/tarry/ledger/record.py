@@ -50,11 +50,24 @@ class Key(NamedTuple):
     seq: int
 
 
+class Earlier(Struct, array_like=True, frozen=True):
+    """An attempt to send a message before the last one that did not arrive."""
+
+    number: int
+    at_ms: int
+    reason: str | None
+    """None if it is that of the attempt after it."""
+
+
 class Tried(Struct, array_like=True, frozen=True):
-    """The last attempt to send a message that did not arrive."""
+    """The last attempt to send a message that did not arrive, and some before it."""
 
     at_ms: int
     reason: str
+    number: int = 0
+    """Counted from 1; 0 in a record of a version that did not say so."""
+    earlier: list[Earlier] = []
+    """The attempts before it, the oldest first."""
 
 
 class PutHead(Struct, tag=int(Kind.PUT), array_like=True, frozen=True, gc=False):
@@ -147,6 +160,8 @@ class Finalise(Struct, tag=int(Kind.FINALISE), array_like=True, frozen=True):
     """The content of a listed message, and of a failed one of which there is no dead letter."""
     unsent: "Unsent | None" = None
     """What a retry needs to know of a failed message."""
+    tried: Tried | None = None
+    """The last attempt that did not arrive, and some before it; one that failed for good is told by the end itself."""
 
 
 class Unsent(Struct, array_like=True, frozen=True):

@@ -15,7 +15,7 @@ from typing import Any, Final
 from msgspec import Struct
 
 from tarry.core.errors import TarryError, Unavailable
-from tarry.ledger.record import FIRST_BATCH_SEQ, Kept, Key, StagedFile, Unsent
+from tarry.ledger.record import FIRST_BATCH_SEQ, Kept, Key, StagedFile, Tried, Unsent
 from tarry.ledger.watermark import Ceiling
 from tarry.registry.migration import FORMAT_VERSION, migrate
 from tarry.registry.snapshots import write_snapshot
@@ -55,6 +55,8 @@ class EndedRow(Struct, array_like=True, frozen=True):
     """The content of a listed message, and of a failed one of which there is no dead letter."""
     unsent: Unsent | None = None
     """What a retry needs to know of a failed message."""
+    tried: Tried | None = None
+    """Attempts that did not arrive."""
 
 
 class MemberRow(Struct, array_like=True, frozen=True):

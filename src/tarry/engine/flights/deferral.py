@@ -15,6 +15,7 @@ from tarry.engine.bodies.bodies import Bodies
 from tarry.engine.flights.end_writer import EndWriter
 from tarry.engine.flights.flight import Flight
 from tarry.engine.journal.journal import Journal
+from tarry.engine.records.tries import size_of
 from tarry.engine.records.versions import end_of, new_version
 from tarry.engine.state.engine_state import EngineState
 from tarry.ledger.record import Key, Record
@@ -130,7 +131,12 @@ def parts_of(flights: list[Flight], max_bytes: int) -> list[list[Flight]]:
     parts: list[list[Flight]] = []
     room = 0
     for flight in flights:
-        size_bytes = flight.size_bytes + len((flight.reference or "").encode()) + RECORD_BYTES
+        size_bytes = (
+            flight.size_bytes
+            + len((flight.reference or "").encode())
+            + RECORD_BYTES
+            + size_of(flight.tried_last)
+        )
         if not parts or size_bytes > room:
             parts.append([])
             room = max_bytes

@@ -11,7 +11,7 @@ from tarry.engine.records.versions import dead_letter, dead_letter_topic, end_of
 from tarry.engine.settings import EngineSettings
 from tarry.engine.state.engine_state import EngineState
 from tarry.ledger.read_record import PutHead, decode_head
-from tarry.ledger.record import Key, Put, Record
+from tarry.ledger.record import Key, Put, Record, Tried
 
 log = logging.getLogger(__name__)
 
@@ -48,6 +48,7 @@ class Failures:
         error: str | None = None,
         *,
         uncertain: bool = False,
+        tried: Tried | None = None,
     ) -> list[Record]:
         """The end of a message as failed, and in the same unit its copy in the dead-letter topic, by which it can be retried.
 
@@ -59,13 +60,13 @@ class Failures:
             put = head if isinstance(head, Put) else self._bodies.version(key.seq)
         except Damage as damage:
             log.error("the content of a message that failed cannot be kept: %s", damage)
-            return [end_of(head, key, "failed", now_ms, reason, None, attempts, error), *orphans]
+            return [end_of(head, key, "failed", now_ms, reason, None, attempts, error, tried), *orphans]
         uncertain |= self._state.may_have_been_sent(key, put)
         if head.listed or not self._settings.dead_letter_topic:
-            return [failure_of(put, key, now_ms, reason, attempts, error, uncertain, None), *orphans]
+            return [failure_of(put, key, now_ms, reason, attempts, error, uncertain, None, tried), *orphans]
         topic = dead_letter_topic(head.namespace, self._settings.dead_letter_topic)
         entry_id = self._state.topics.next_id(topic)
-        end = failure_of(put, key, now_ms, reason, attempts, error, uncertain, (topic, entry_id))
+        end = failure_of(put, key, now_ms, reason, attempts, error, uncertain, (topic, entry_id), tried)
         id_ = self._ids.make(origin.seq, origin.fire_at_ms)
         return [end, *orphans, dead_letter(put, id_, topic, entry_id, now_ms, reason, attempts)]
 

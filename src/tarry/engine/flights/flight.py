@@ -37,7 +37,7 @@ class Flight:
         self.attempts = head.attempts
         self.state = State.SCHEDULED
         self.tried_last: Tried | None = None
-        """The last attempt since it became a flight."""
+        """The last attempt that did not arrive, also of earlier versions, and some before it."""
         self.again_at_ms: int | None = None
         """When the next one is made."""
         self.uncertain = False

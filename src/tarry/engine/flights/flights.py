@@ -37,13 +37,14 @@ from tarry.engine.flights.holding import DueMessage, Holding
 from tarry.engine.flights.stranded import Stranded
 from tarry.engine.isolation import Isolation
 from tarry.engine.journal.journal import Journal
+from tarry.engine.records.tries import tried_again
 from tarry.engine.records.versions import end_of, has_expired, new_version
 from tarry.engine.settings import EngineSettings
 from tarry.engine.state.engine_state import EngineState
 from tarry.engine.state.led_groups import beginnings
 from tarry.engine.tracing import Tracing
 from tarry.ledger.read_record import PutHead, ReadPut
-from tarry.ledger.record import Claim, Key, Put, Record, Tried, decode_put
+from tarry.ledger.record import Claim, Key, Put, Record, decode_put
 
 log = logging.getLogger(__name__)
 
@@ -142,6 +143,8 @@ class Flights:
                 self._stranded.strand(key, f"there is no outlet for {scheme}:")
                 return
             flight = Flight(key, head, outlet, self._together[scheme], len(body))
+            if head.attempts:
+                flight.tried_last = decode_put(body).tried
             at_hand = self._what_to_keep(head, body)
             order = flight.order
             if order is not None and self._deferral.keeps_back(flight, order, now_ms):
@@ -333,7 +336,12 @@ class Flights:
                 records: list[Record] = []
                 for one in part:
                     ended = one.put or one.head
-                    records.append(end_of(ended, one.key, "sent", now_ms, None, one.reference, one.attempts))
+                    records.append(
+                        end_of(
+                            ended, one.key, "sent", now_ms, None, one.reference, one.attempts,
+                            tried=one.tried_last,
+                        )
+                    )  # fmt: skip
                     records += beginnings(self._state, self._bodies, one.origin, one.reference, now_ms)
                 return records
 
@@ -369,7 +377,8 @@ class Flights:
                 wait_ms = self._backoff_ms(flight.attempts) if verdict.after_ms is None else verdict.after_ms
                 # A receiver may wish for anything.
                 at_ms = now_ms + min(max(1, wait_ms), MAX_DELAY_MS)
-                flight.tried_last, flight.again_at_ms = Tried(now_ms, verdict.reason), at_ms
+                flight.tried_last = tried_again(flight.tried_last, now_ms, verdict.reason, flight.attempts)
+                flight.again_at_ms = at_ms
                 self._tell_retry(flight, verdict.reason, now_ms)
                 self._retry(flight, at_ms)
 
@@ -413,8 +422,9 @@ class Flights:
         def make() -> list[Record]:
             ended = flight.put or flight.head
             return self._failures.records(
-                flight.key, ended, reason, now_ms, flight.attempts, error, uncertain=flight.uncertain
-            )
+                flight.key, ended, reason, now_ms, flight.attempts, error,
+                uncertain=flight.uncertain, tried=flight.tried_last,
+            )  # fmt: skip
 
         self._finish([flight], Event.REFUSED, make, now_ms)
 

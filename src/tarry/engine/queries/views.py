@@ -10,6 +10,7 @@ from tarry.core.limits import HELD_MS, PAUSED_MS
 from tarry.core.message import MessageView
 from tarry.engine.flights.flight import Flight
 from tarry.engine.namespaces.pauses import Pauses
+from tarry.engine.records.tries import attempts_of
 from tarry.engine.state.names import Names
 from tarry.ledger.record import Put
 from tarry.registry.registry import EndedRow
@@ -31,6 +32,7 @@ def view_of_put(
         again_at_ms = flight.again_at_ms if flight.again_at_ms is not None else again_at_ms
     if tried is not None:
         facts |= {"last_error": tried.reason, "last_attempt_at_ms": tried.at_ms}
+        facts["attempts_made"] = attempts_of(tried)
         facts["next_attempt_at_ms"] = (
             again_at_ms if state is State.SCHEDULED and again_at_ms < HELD_MS else None
         )
@@ -47,6 +49,7 @@ def view_of_ended(ended: EndedRow, id_: str, name: str | None = None) -> Message
     if ended.unsent is not None:
         kept |= {"ttl_ms": ended.unsent.ttl_ms, "delay_ms": ended.unsent.delay_ms}
     facts = {field: getattr(ended, field) for field in _OF_ENDED}
+    facts["attempts_made"] = attempts_of(ended.tried)
     return MessageView(id=id_, state=State(ended.outcome), name=name, **facts, **kept)
 
 

@@ -8,7 +8,7 @@ import msgspec
 from tarry.core.holder import Holder
 from tarry.core.names import parse_topic
 from tarry.ledger.read_record import PutHead
-from tarry.ledger.record import NO_PUT, Entry, Finalise, Kept, Key, Put, Record, Unsent
+from tarry.ledger.record import NO_PUT, Entry, Finalise, Kept, Key, Put, Record, Tried, Unsent
 from tarry.registry.registry import EndedRow
 
 _row_fields: Final = attrgetter(*EndedRow.__struct_fields__)
@@ -23,6 +23,7 @@ def end_of(
     reference: str | None = None,
     attempts: int | None = None,
     error: str | None = None,
+    tried: Tried | None = None,
 ) -> Finalise:
     """The record that ends a version. Of a listed message the whole version is wanted: it is remembered with its body."""
     whole = put if put.listed and isinstance(put, Put) else None
@@ -46,6 +47,7 @@ def end_of(
         error=error,
         subject=None if whole is None else whole.subject,
         kept=None if whole is None else kept_of(whole),
+        tried=tried or (put.tried if isinstance(put, Put) else None),
     )
 
 
@@ -58,9 +60,10 @@ def failure_of(
     error: str | None,
     uncertain: bool,
     letter: tuple[str, int] | None,
+    tried: Tried | None,
 ) -> Finalise:
     """The record that ends a version as failed so that it can be retried: with its content, unless a dead letter has that."""
-    end = end_of(put, key, "failed", now_ms, reason, None, attempts, error)
+    end = end_of(put, key, "failed", now_ms, reason, None, attempts, error, tried)
     unsent = Unsent(put.ttl_ms, put.delay_ms, put.uncertain or uncertain, put.listed, put.subject, letter)
     return msgspec.structs.replace(end, kept=kept_of(put) if letter is None else None, unsent=unsent)
 

@@ -1,6 +1,6 @@
 // One message: its life, its content, and what can be done to it. Who may not, sees no buttons for it.
 
-import { api } from "./api.js";
+import { api, every } from "./api.js";
 import { ask, back, card, copyable, facts, failed, h, notice, put, table } from "./dom.js";
 import { away, bytes, count, duration, indented, instant, precise, topicName } from "./format.js";
 import { address, messagesAddress, topicAddress } from "./route.js";
@@ -10,6 +10,9 @@ const SHOWN_CHARACTERS = 4000;
 /** How often, and how many times, it is looked whether a message that was told to go out has ended. */
 const LOOK_EVERY_MS = 250;
 const LOOKS = 40;
+const LOOK_AGAIN_MS = 2000;
+/** States that a message does not stay in. */
+const OPEN = ["scheduled", "sending"];
 
 export const state = (name) => h("span", { class: `state ${name}` }, name);
 
@@ -49,9 +52,7 @@ function life(message) {
     const late = message.due_at_ms < message.accepted_at_ms;
     steps.push([message.due_at_ms, "Due", late ? "past when it was accepted" : `${duration(message.due_at_ms - message.accepted_at_ms)} after it was accepted`, message.due_at_ms <= now ? "done" : "to-come"]);
   }
-  for (const attempt of message.attempts_made ?? (message.last_error ? [{ at_ms: message.last_attempt_at_ms, error: message.last_error, number: message.attempts }] : [])) {
-    steps.push([attempt.at_ms, `Attempt ${attempt.number} failed`, attempt.error, "bad"]);
-  }
+  for (const { number, at_ms: at, error } of message.attempts_made) steps.push([at, number ? `Attempt ${number} failed` : "Attempt failed", error, "bad"]);
   if (message.next_attempt_at_ms) steps.push([message.next_attempt_at_ms, "Next attempt", away(message.next_attempt_at_ms, now), "to-come"]);
   if (message.state === "sending") steps.push([now, "On its way", "", "now"]);
   if (message.finalised_at_ms) {
@@ -66,13 +67,21 @@ function life(message) {
     message.due_at_ms === null && !message.finalised_at_ms ? h("li", { class: "to-come" }, h("span", { class: "when" }, "by command"), h("strong", {}, "Due"), h("span", { class: "muted" }, "it goes out when it is sent by hand, or with its group")) : null);
 }
 
+/** The commands that a message takes in its state, for those who may give them. */
+function commandsOf(message, may, act, busy) {
+  if (busy) return h("p", { class: "muted", role: "status" }, "It is on its way…");
+  if (!may.produce) return null;
+  if (message.state === "scheduled") return commands(message, act);
+  return message.state === "failed" ? retries(act) : null;
+}
+
 function content(message, may, act, busy) {
   const waits = message.state === "scheduled";
   const filter = (name, value) => (value && may.admin ? h("a", { href: messagesAddress({ [name]: value }) }, value) : value);
   return [
     h("h1", {}, "Message ", state(doing(message))), held(message, may),
     h("div", { class: "cards" },
-      card("Life", { class: "half" }, life(message), busy ? h("p", { class: "muted", role: "status" }, "It is on its way…") : waits && may.produce ? commands(message, act) : null),
+      card("Life", { class: "half" }, life(message), commandsOf(message, may, act, busy)),
       card("Facts", { class: "half" }, facts([
         ["Destination", destination(message.destination)], ["Due", waits && message.due_at_ms ? `${instant(message.due_at_ms)}, ${away(message.due_at_ms, Date.now())}` : instant(message.due_at_ms)],
         ["Owner", filter("owner", message.owner)], ["Key", filter("key", message.key)], ["Name", message.name], ["Group", message.group],
@@ -85,16 +94,28 @@ function content(message, may, act, busy) {
   ];
 }
 
-export function commands(message, act) {
+/** A form that asks for an instant, and gives it. */
+function askForInstant(asks, yes, give) {
+  const at = h("input", { id: "due", type: "datetime-local", step: "1", required: true, value: toField(Date.now() + 3600000) });
+  const form = h("form", { class: "search" }, h("div", { class: "field grows" }, h("label", { for: "due" }, `Due at, ${zone.name}`), at),
+    h("button", { class: "main", type: "submit" }, yes), h("button", { type: "button", onclick: () => put(asks) }, "Leave it"));
+  form.addEventListener("submit", (event) => { event.preventDefault(); give(fromField(at.value)); });
+  put(asks, form);
+  at.focus();
+}
+
+/** What has failed can be tried once more. */
+function retries(act) {
   const asks = h("div", { class: "asks" });
-  const moved = () => {
-    const at = h("input", { id: "due", type: "datetime-local", step: "1", required: true, value: toField(Date.now() + 3600000) });
-    const form = h("form", { class: "search" }, h("div", { class: "field grows" }, h("label", { for: "due" }, `Due at, ${zone.name}`), at),
-      h("button", { class: "main", type: "submit" }, "Reschedule"), h("button", { type: "button", onclick: () => put(asks) }, "Leave it"));
-    form.addEventListener("submit", (event) => { event.preventDefault(); act("restart", { due_at_ms: fromField(at.value) }, "The message is rescheduled."); });
-    put(asks, form);
-    at.focus();
-  };
+  const said = "The message is accepted once more.";
+  return h("div", { class: "commands" }, h("div", { class: "buttons" },
+    h("button", { type: "button", onclick: () => ask(asks, "Try to send this message once more, now?", "Retry", () => act("retry", undefined, said), { danger: false }) }, "Retry now"),
+    h("button", { type: "button", onclick: () => askForInstant(asks, "Retry", (at) => act("retry", { due_at_ms: at }, said)) }, "Retry later")), asks);
+}
+
+function commands(message, act) {
+  const asks = h("div", { class: "asks" });
+  const moved = () => askForInstant(asks, "Reschedule", (at) => act("restart", { due_at_ms: at }, "The message is rescheduled."));
   return h("div", { class: "commands" },
     h("div", { class: "buttons" },
       h("button", { type: "button", onclick: () => ask(asks, "Send this message now, before it is due?", "Send now", () => act("send", undefined, "The message is due now."), { danger: false }) }, "Send now"),
@@ -114,14 +135,18 @@ function held(message, may) {
 
 export async function messagePage(place, may, { rest: [id] }) {
   const path = `/v1/messages/${encodeURIComponent(id)}`;
-  let left = false;
+  let left = false, shown = null, following = false;
   const body = h("div", {});
-  const show = (message, busy = false) => { if (!left) put(body, content(message, may, act, busy)); };
+  const show = (message, busy = false) => {
+    shown = message;
+    if (!left) put(body, content(message, may, act, busy));
+  };
   /** A message that was told to go out is on its way: no command is offered before it is known what became of it. */
   const ended = async () => {
+    following = true;
     for (let look = 0; look < LOOKS && !left; look += 1) {
       const message = await api.get(path);
-      const open = message.state === "scheduled" || message.state === "sending";
+      const open = OPEN.includes(message.state);
       // An attempt that failed leaves the message waiting for the next one.
       show(message, open && message.last_error === null);
       if (!open || message.last_error !== null) return;
@@ -133,10 +158,18 @@ export async function messagePage(place, may, { rest: [id] }) {
     try {
       show(await api.call("POST", `${path}/${command}`, given));
       notice(said, "good");
-      if (command === "send") await ended();
+      if (command === "send" || (command === "retry" && !given)) await ended();
     } catch (error) {
       notice(`That did not work: ${error.message}.`, "bad");
     }
+    following = false;
+  };
+  /** What becomes of it shows by itself, but not under the hands of somebody who is asked something. */
+  const look = async () => {
+    if (following || shown === null || !OPEN.includes(shown.state) || body.querySelector(".asks:not(:empty)")) return;
+    const before = JSON.stringify(shown);
+    const now = await api.get(path).catch(() => shown);
+    if (!following && JSON.stringify(now) !== before) show(now);
   };
   try {
     const message = await api.get(path);
@@ -145,5 +178,6 @@ export async function messagePage(place, may, { rest: [id] }) {
   } catch (error) {
     place(back("Messages", address("messages")), failed(error, "There is no such message."));
   }
-  return () => { left = true; };
+  const stop = every(LOOK_AGAIN_MS, look);
+  return () => { left = true; stop(); };
 }

@@ -109,6 +109,12 @@ class Failures {
   }
 }
 
+/** When the next message is due: those near it are in memory, of the others it is only known that they are later. */
+function nextDue({ next_due_at_ms: next, pending, horizon_ms: horizon, now_ms: now }) {
+  if (next !== null) return [next <= now ? "now" : duration(next - now), "until the next one"];
+  return pending ? [`> ${duration(Math.max(0, horizon - now)).split(" ").slice(0, 2).join(" ")}`, "until the next one"] : ["–", "nothing waits"];
+}
+
 /** What fails is asked for again; the bar says how the server is. */
 const quietly = (ask) => async () => { try { await ask(); } catch { /* see above */ } };
 
@@ -133,7 +139,7 @@ export async function overviewPage(place, may) {
     const failed = now.counters.failed ?? 0;
     failedBefore ??= failed;
     tiles.pending.show(compact(now.pending, 1e6), now.owners ? `of ${count(now.owners)} ${now.owners === 1 ? "owner" : "owners"}` : "");
-    tiles.next.show(now.next_due_at_ms === null ? "–" : now.next_due_at_ms <= now.now_ms ? "now" : away(now.next_due_at_ms, now.now_ms).replace("in ", ""), now.next_due_at_ms !== null ? "until the next one" : now.pending ? `none in the next ${duration(Math.max(0, now.horizon_ms - now.now_ms))}` : "nothing waits");
+    tiles.next.show(...nextDue(now));
     tiles.sent.show(compact(sent, 1e6), "in the last 5 min");
     tiles.late.show(sent ? `≤ ${duration(p99)}` : "–", sent ? "for 99 in 100" : "nothing sent lately");
     tiles.failed.show(compact(failed, 1e6), failed > failedBefore ? `${count(failed - failedBefore)} since you came` : "since the ledger began", failed > failedBefore ? "bad" : "");
