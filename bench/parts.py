@@ -7,6 +7,7 @@ from typing import Final
 from bench import (
     bulk,
     dapr,
+    http_layers,
     idle,
     lateness,
     matrix,
@@ -78,6 +79,14 @@ PARTS: Final = (
         "what each trick for speed earns: bursts with it and without it",
         tricks.measure,
         30,
+        usual=False,
+        apart=False,
+    ),
+    Part(
+        "http",
+        "ways to serve HTTP: the kit, without its tricks, and uvicorn with plain ASGI",
+        http_layers.measure,
+        5,
         usual=False,
         apart=False,
     ),

@@ -57,6 +57,8 @@ class Plan:
     named_operations: int = 1_000
     """How often each operation by name is timed."""
     trick_turns: int = 15
+    layer_turns: int = 15
+    """Turns in which the ways to serve HTTP alternate."""
     """How often each trick for speed is measured on and off."""
     topics: int = 100_000
     """How many topics there are, each with an entry, when the longest wait for the server is measured."""
@@ -117,6 +119,7 @@ QUICK: Final = replace(
     participants=1_000,
     conference_min=1.0,
     trick_turns=5,
+    layer_turns=5,
     named=100_000,
     topics=20_000,
     subscriptions=1_000,
@@ -144,6 +147,7 @@ TINY: Final = replace(
     dapr_burst=500,
     participants=100,
     trick_turns=1,
+    layer_turns=1,
     named=5_000,
     named_operations=50,
     topics=1_000,

@@ -35,6 +35,7 @@ SECTIONS: Final[dict[str, tuple[str, Section]]] = {
     "many": ("Very many that wait in the index", tables.waiting),
     "idle": ("An idle pipeline", tables.idle),
     "tricks": ("The tricks for speed", tables.tricks),
+    "http": ("Ways to serve HTTP", tables.http_layers),
 }
 
 

@@ -7,6 +7,7 @@ from typing import Final
 from bench.clients.measure import CALLERS, PLACES, UNREPEATED
 from bench.clients.peers import LIBRARIES
 from bench.figures import Figure, Figures, said, short
+from bench.http_layers import LOADS, WAYS
 from bench.machine import WHO
 from bench.names import FEW, OPERATIONS
 from bench.peers.entrants import ENTRANTS
@@ -440,6 +441,25 @@ def tricks(result: Result) -> list[str]:
             f"{count:,} due at one instant, median and quartiles", "p99, ms late", "without / with",
             "processor of the engine's thread from the instant on, ms", "without / with",
             "… and 1.6 s before, ms", "without / with",
+        ]  # fmt: skip
+        found.append(table(head, rows))
+    return found
+
+
+def http_layers(result: Result) -> list[str]:
+    """Tables of the ways to serve HTTP: processor time a request, and how many a second."""
+    figures = result.figures
+    found = []
+    for what, request in LOADS.items():
+        cpu, rate = f"{what} cpu", f"{what} rate"
+        rows = []
+        for who in WAYS:
+            ratio = _quartiles(figures.ratio((who, cpu), (TARRY, cpu))) if who != TARRY else ""
+            shown = "the kit" if who == TARRY else who
+            rows.append([shown, _quartiles(figures.get(who, cpu)), ratio, _quartiles(figures.get(who, rate))])
+        head = [
+            f"{request}, median and quartiles", "processor of the engine's thread a request, us", "over the kit's",
+            "requests/s",
         ]  # fmt: skip
         found.append(table(head, rows))
     return found
