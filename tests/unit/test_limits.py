@@ -24,7 +24,8 @@ from tarry.grpc import stream as http2_stream
 from tarry.grpc.frames import END_HEADERS, END_STREAM, ErrorCode, frame
 from tarry.grpc.hpack import written
 from tarry.http import connection as http_connection
-from tarry.http.connection import BODY_SILENCE_MS
+from tarry.http import incoming
+from tarry.http.incoming import BODY_SILENCE_MS
 from tarry.http.request import MAX_HELD_BYTES, Request
 from tarry.http.response import Response, Sender, Streamed
 from tarry.serve.composition import pulsar
@@ -52,7 +53,7 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tarry.serve.transport.grpc_server.SWEEP_MS", 50)
     monkeypatch.setattr(accepting, "HANDSHAKE_S", 0.5)
     monkeypatch.setattr(pulsar, "CONNECT_WITHIN_S", 0.5)
-    monkeypatch.setattr(http_connection, "BODY_SILENCE_MS", 500)
+    monkeypatch.setattr(incoming, "BODY_SILENCE_MS", 500)
     monkeypatch.setattr(connection_budget, "UNREAD_MS", 500)
     monkeypatch.setattr(connection_budget, "UNREAD_GRACE_MS", 100)
     for module in (http2_connection, http2_stream):
@@ -548,4 +549,4 @@ def test_the_page_tells_the_numbers_that_are_served() -> None:
     assert f"{calm.MAX_STRAIN:,} frames" in text
     assert f"{calm.MAX_STRAIN // calm.REFUSED_STRAIN} a second" in text
     assert f"{MAX_STREAMS:,} |" in text
-    assert http2_stream.PACE_BYTES == http_connection.BODY_PACE_BYTES == 1024
+    assert http2_stream.PACE_BYTES == incoming.BODY_PACE_BYTES == 1024

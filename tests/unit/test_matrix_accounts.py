@@ -40,7 +40,9 @@ async def accounts(homeserver: TinyHomeserver, clock: SimulatedClock) -> AsyncIt
 
 
 def request(token: str = "ann-token", query: bytes = b"") -> MatrixRequest:
-    fields = Fields([(b"authorization", b"Bearer " + token.encode())], keep_alive=True, old=False)
+    fields = Fields(
+        [(b"host", b"x"), (b"authorization", b"Bearer " + token.encode())], keep_alive=True, old=False
+    )
     return MatrixRequest(Request(Head("GET", b"/", query, fields), "127.0.0.1"), {})
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tarry.config.settings import Http
-from tarry.http import connection
+from tarry.http import connection, incoming
 from tarry.http.application import Endpoint
 from tarry.http.connection import HttpConnection
 from tarry.http.request import Request
@@ -285,7 +285,7 @@ async def test_a_body_that_stops_is_given_up_and_a_slow_application_is_not(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(module, "SWEEP_MS", 20)
-    monkeypatch.setattr(connection, "BODY_SILENCE_MS", 400)
+    monkeypatch.setattr(incoming, "BODY_SILENCE_MS", 400)
 
     async def thinks(request: Request) -> Response:
         if request.path == b"/think":

@@ -13,21 +13,17 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, MutableMapping
-from email.utils import formatdate
 from functools import partial
 from typing import Any, Final, Protocol
 
 from tarry.http.application import Application, Endpoint, Given, Outcome, Settling
-from tarry.http.chunks import ChunkReader
 from tarry.http.errors import BadChunk, BadHead, BodyTooLarge, BodyTooSlow, Gone
 from tarry.http.head import HEAD_END, Heads
+from tarry.http.incoming import IncomingBody
 from tarry.http.request import MAX_DISCARDED_BYTES, MAX_HELD_BYTES, BodyStream, Request
-from tarry.http.response import BODILESS, Response, Streamed, status_line
+from tarry.http.response import BODILESS, Response, Streamed, date_field, status_line
+from tarry.http.sender import StreamSender
 
-BODY_SILENCE_MS: Final = 20_000
-"""A request whose next bytes do not come within this is given up."""
-BODY_PACE_BYTES: Final = 1024
-"""A body has to come at so many bytes a second on average, beyond the time that it may be silent for."""
 MAX_HEAD_BYTES: Final = 64 * 1024
 
 _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
@@ -48,25 +44,6 @@ class Seats(Protocol):
 
     def leave(self, connection: "HttpConnection") -> None:
         """A connection is gone."""
-
-
-class Dates:
-    """The `date` field of responses, written once a second."""
-
-    def __init__(self) -> None:
-        self._second = 0
-        self._field = b""
-
-    def field(self) -> bytes:
-        """The field for a response that is sent now."""
-        second = int(time.time())
-        if second != self._second:
-            self._second = second
-            self._field = b"date: %b\r\n" % formatdate(second, usegmt=True).encode()
-        return self._field
-
-
-_date: Final = Dates().field
 
 
 class HttpConnection(asyncio.Protocol):
@@ -93,21 +70,17 @@ class HttpConnection(asyncio.Protocol):
         self._request: Request | None = None
         """The request that is being answered."""
         self._endpoint: Endpoint | None = None
-        self._keep_alive = True
-        self._left = 0
-        """Bytes of the present body that have not come; of a chunked one, whether it has not ended."""
-        self._chunks: ChunkReader | None = None
+        self.keep_alive = True
+        self._incoming: IncomingBody | None = None
+        """The body of the present request, until it has come to its end."""
         self._body: bytes | bytearray | None = None
         """The body as far as it has come, while it is gathered."""
-        self._came_bytes = 0
-        self._expects = False
+        self.expects = False
         """Whether the client waits for a word before it sends the body."""
-        self._heard_at_s = 0.0
-        self._body_since_s = 0.0
         self._stopping = False
         self._paused = False
-        self._write_paused = False
-        self.sender: _Sender | None = None
+        self.write_paused = False
+        self.sender: StreamSender | None = None
 
     # Of the transport
 
@@ -120,7 +93,7 @@ class HttpConnection(asyncio.Protocol):
         if not self._seats.enter(self):
             self._end_with(503, b"retry-after: 1\r\n")
             return
-        self._heard_at_s = self._seats.waiting[self] = time.monotonic()
+        self._seats.waiting[self] = time.monotonic()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """End the connection."""
@@ -134,12 +107,12 @@ class HttpConnection(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         """The client does not take its response: nothing more is read from it."""
-        self._write_paused = True
+        self.write_paused = True
         self._look_at_reading()
 
     def resume_writing(self) -> None:
         """The client has taken what waited for it."""
-        self._write_paused = False
+        self.write_paused = False
         if self.sender is not None:
             self.sender.wake()
         self._go_on_soon()
@@ -149,8 +122,7 @@ class HttpConnection(asyncio.Protocol):
         """Take bytes: of the present body, or of requests to come."""
         if self.transport.is_closing():
             return
-        self._heard_at_s = time.monotonic()
-        if self._left:
+        if self._incoming is not None:
             self._take_body(data)
         else:
             self._rest = self._rest + data if self._rest else data
@@ -160,10 +132,10 @@ class HttpConnection(asyncio.Protocol):
 
     def _look_at_reading(self) -> None:
         """Read on from the client, or not."""
-        behind = self._chunks is not None and self._chunks.behind
+        behind = self._incoming is not None and self._incoming.behind
         stuck = len(self._rest) > MAX_HELD_BYTES and (self._request is not None or self._scheduled)
         full = self._request is not None and self._request.stream.full
-        pause = self._write_paused or stuck or full or behind
+        pause = self.write_paused or stuck or full or behind
         if pause is not self._paused and not self.transport.is_closing():
             self._paused = pause
             if pause:
@@ -175,13 +147,13 @@ class HttpConnection(asyncio.Protocol):
 
     def _go_on_soon(self) -> None:
         """Begin the next request in another turn, if it is there."""
-        if self._rest and self._request is None and not self._scheduled and not self._write_paused:
+        if self._rest and self._request is None and not self._scheduled and not self.write_paused:
             self._scheduled = True
             self._loop.call_soon(self._go_on)
 
     def _go_on(self) -> None:
         self._scheduled = False
-        if not self.transport.is_closing() and self._request is None and not self._write_paused:
+        if not self.transport.is_closing() and self._request is None and not self.write_paused:
             self._begin()
             self._look_at_reading()
 
@@ -204,13 +176,11 @@ class HttpConnection(asyncio.Protocol):
         self._seats.waiting.pop(self, None)
         fields = head.fields
         request = self._request = Request(head, self._peer, self._scheme)
-        self._keep_alive = fields.keep_alive and not self._stopping
-        self._expects = fields.expects
+        self.keep_alive = fields.keep_alive and not self._stopping
+        self.expects = fields.expects
         self._rest, data = b"", data[end:]
-        self._came_bytes = 0
-        self._body_since_s = self._heard_at_s
-        self._chunks = ChunkReader() if fields.chunked else None
-        self._left = 1 if fields.chunked else fields.length
+        has_body = fields.chunked or fields.length
+        self._incoming = IncomingBody(fields, time.monotonic()) if has_body else None
         self._body = None
         try:
             endpoint = self._endpoint = self._app.open(request)
@@ -218,7 +188,7 @@ class HttpConnection(asyncio.Protocol):
             self._respond(request, self._app.refuse(request, error))
         else:
             self._serve(request, endpoint)
-        if self._left and data:
+        if self._incoming is not None and data:
             self._take_body(data)
         else:
             self._rest = data
@@ -228,9 +198,9 @@ class HttpConnection(asyncio.Protocol):
         """Run the endpoint: now, or once the body has been gathered."""
         if endpoint.streams:
             request.stream = BodyStream(self._wants_more, request.fields.length)
-            if not self._left:
+            if self._incoming is None:
                 request.stream.end()
-        elif endpoint.max_body_bytes is not None and self._left:
+        elif endpoint.max_body_bytes is not None and self._incoming is not None:
             self._body = b""
             if request.fields.length > endpoint.max_body_bytes + MAX_DISCARDED_BYTES:
                 self._refuse_body(BodyTooLarge(endpoint.max_body_bytes, cut_short=True))
@@ -287,48 +257,40 @@ class HttpConnection(asyncio.Protocol):
 
     def _wants_more(self) -> None:
         """The endpoint of a stream waits for the client, or has made room."""
-        if self._left:
+        if self._incoming is not None:
             self._say_continue()
         self._look_at_reading()
 
     def _say_continue(self) -> None:
-        if self._expects and not self.transport.is_closing():
-            self._expects = False
+        if self.expects and not self.transport.is_closing():
+            self.expects = False
             self.transport.write(_CONTINUE)
 
     def _take_body(self, data: bytes) -> None:
         """Take bytes of the present body, and keep those behind it."""
-        self._expects = False
-        self._came_bytes += len(data)
-        rest: bytes | None = None
-        if self._chunks is None:
-            piece = data[: self._left]
-            self._left -= len(piece)
-            if not self._left:
-                rest = data[len(piece) :]
-        else:
-            try:
-                piece, rest = self._chunks.feed(data)
-            except BadChunk:
-                self._break_off()
-                return
-            if self._chunks.behind:
-                self._loop.call_soon(self._read_chunks_on)
-            if rest is not None:
-                self._left = 0
-                self._chunks = None
+        incoming = self._incoming
+        assert incoming is not None
+        self.expects = False
+        try:
+            piece, rest = incoming.take(data, time.monotonic())
+        except BadChunk:
+            self._break_off()
+            return
+        if incoming.behind:
+            self._loop.call_soon(self._read_chunks_on)
         if rest is not None:
+            self._incoming = None
             self._rest = rest
-        self._give_body(piece)
+        self._give_body(incoming, piece)
         if self._request is None:
             self._discard_rest()
 
     def _read_chunks_on(self) -> None:
-        if self._chunks is not None and not self.transport.is_closing():
+        if self._incoming is not None and not self.transport.is_closing():
             self._take_body(b"")
             self._look_at_reading()
 
-    def _give_body(self, piece: bytes) -> None:
+    def _give_body(self, incoming: IncomingBody, piece: bytes) -> None:
         """Give a piece of the body to whoever it is for; where that is nobody, it is lost."""
         request, endpoint = self._request, self._endpoint
         if request is None or endpoint is None:
@@ -336,15 +298,15 @@ class HttpConnection(asyncio.Protocol):
         if endpoint.streams:
             if piece:
                 request.stream.feed(piece)
-            if not self._left:
+            if self._incoming is None:
                 request.stream.end()
         elif self._body is not None:
-            self._gather(request, endpoint, piece)
+            self._gather(request, endpoint, incoming, piece)
 
-    def _gather(self, request: Request, endpoint: Endpoint, piece: bytes) -> None:
+    def _gather(self, request: Request, endpoint: Endpoint, incoming: IncomingBody, piece: bytes) -> None:
         """Add a piece to the body. One that is too large is read to its end, and lost: then its sender sees the answer."""
         limit = endpoint.max_body_bytes or 0
-        if self._came_bytes > limit + MAX_DISCARDED_BYTES:
+        if incoming.came_bytes > limit + MAX_DISCARDED_BYTES:
             self._refuse_body(BodyTooLarge(limit, cut_short=True))
             return
         if not self._body:
@@ -353,7 +315,7 @@ class HttpConnection(asyncio.Protocol):
             if isinstance(self._body, bytes):
                 self._body = bytearray(self._body)
             self._body += piece
-        if not self._left:
+        if self._incoming is None:
             body, self._body = bytes(self._body), None
             if len(body) > limit:
                 self._respond(request, self._app.refuse(request, BodyTooLarge(limit)))
@@ -365,7 +327,7 @@ class HttpConnection(asyncio.Protocol):
         """Refuse a request whose body is not awaited any longer: the connection ends, because the rest may still come."""
         assert self._request is not None
         self._body = None
-        self._keep_alive = False
+        self.keep_alive = False
         self._respond(self._request, self._app.refuse(self._request, error))
 
     def _break_off(self) -> None:
@@ -380,11 +342,10 @@ class HttpConnection(asyncio.Protocol):
 
     def _discard_rest(self) -> None:
         """The response is sent, and the rest of its request's body still comes: it is lost, within a bound."""
-        if self._left:
-            if self._came_bytes > MAX_DISCARDED_BYTES:
-                self.transport.close()
-        else:
+        if self._incoming is None:
             self._go_on_soon()
+        elif self._incoming.came_bytes > MAX_DISCARDED_BYTES:
+            self.transport.close()
 
     # Responses
 
@@ -392,10 +353,10 @@ class HttpConnection(asyncio.Protocol):
         """Send a whole response, unless the client has gone."""
         if request is not self._request or self.transport.is_closing():
             return
-        if response.close or self._expects:
+        if response.close or self.expects:
             # Nobody knows whether a client that was told of no interest in the body will send it.
-            self._keep_alive = False
-        parts = self._head(response.status, response.headers)
+            self.keep_alive = False
+        parts = self.head(response.status, response.headers)
         if response.status not in BODILESS:
             parts.append(b"content-length: %d\r\n" % len(response.body))
         parts.append(b"\r\n")
@@ -404,18 +365,23 @@ class HttpConnection(asyncio.Protocol):
         self.transport.write(b"".join(parts))
         self._finish()
 
-    def _head(self, status: int, headers: Any) -> list[bytes]:
-        parts = [status_line(status), _date()]
+    def serves(self, request: Request) -> bool:
+        """See `Taker`."""
+        return request is self._request and not self.transport.is_closing()
+
+    def head(self, status: int, headers: Any) -> list[bytes]:
+        """See `Taker`."""
+        parts = [status_line(status), date_field()]
         for name, value in headers:
             parts += (name, b": ", value, b"\r\n")
-        if not self._keep_alive or self._stopping:
-            self._keep_alive = False
+        if not self.keep_alive or self._stopping:
+            self.keep_alive = False
             parts.append(_CLOSE)
         return parts
 
     async def _stream(self, request: Request, streamed: Streamed) -> None:
         """Send a streamed response."""
-        sender = _Sender(self, request, streamed)
+        sender = StreamSender(self, request, streamed)
         if request is self._request:
             self.sender = sender
         await streamed.run(sender)
@@ -426,7 +392,7 @@ class HttpConnection(asyncio.Protocol):
     def _finish(self) -> None:
         """The response is sent: wait for the next request, or begin it."""
         self._request = self._endpoint = self.sender = None
-        if not self._keep_alive:
+        if not self.keep_alive:
             self.transport.close()
             return
         self._seats.waiting[self] = time.monotonic()
@@ -447,7 +413,8 @@ class HttpConnection(asyncio.Protocol):
         request, endpoint = self._request, self._endpoint
         if request is None:
             return
-        if self._left and not self._is_heard(now_s):
+        incoming = self._incoming
+        if incoming is not None and not incoming.is_heard(now_s, paused=self._paused):
             self.abort()
             return
         if endpoint is None or endpoint.timeout_ms is None:
@@ -455,20 +422,11 @@ class HttpConnection(asyncio.Protocol):
         limit_s = endpoint.timeout_ms / 1000
         if endpoint.streams:
             request.stream.check_time(now_s, limit_s)
-        elif self._body is not None and now_s - self._body_since_s > limit_s:
+        elif self._body is not None and incoming is not None and now_s - incoming.since_s > limit_s:
             self._refuse_body(BodyTooSlow())
         sender = self.sender
         if sender is not None and sender.waits_since_s and now_s - sender.waits_since_s > limit_s:
             self.abort()
-
-    def _is_heard(self, now_s: float) -> bool:
-        """Whether the client sends its body, and fast enough."""
-        if self._paused:
-            # It is we who do not listen: its silence counts from when we do again.
-            self._body_since_s += now_s - self._heard_at_s
-            self._heard_at_s = now_s
-        took_s = now_s - self._body_since_s - self._came_bytes / BODY_PACE_BYTES
-        return max(now_s - self._heard_at_s, took_s) <= BODY_SILENCE_MS / 1000
 
     def stop(self) -> None:
         """Serve no further request; close now, or with the response under way."""
@@ -476,82 +434,8 @@ class HttpConnection(asyncio.Protocol):
         if self._request is None:
             self.transport.close()
         else:
-            self._keep_alive = False
+            self.keep_alive = False
 
     def abort(self) -> None:
         """Close at once."""
         self.transport.abort()
-
-
-class _Sender:
-    """Sends a streamed response, in chunks where its length is not said."""
-
-    def __init__(self, connection: HttpConnection, request: Request, streamed: Streamed) -> None:
-        self._connection = connection
-        self._request = request
-        self._streamed = streamed
-        self._chunked = False
-        self._left: int | None = None
-        """Bytes that the head has promised and that are not sent."""
-        self._waiter: asyncio.Future[None] | None = None
-        self.begun = False
-        self.waits_since_s = 0.0
-        """Since when the response waits for the client to take some of it; 0 if it does not."""
-
-    async def write(self, piece: bytes) -> None:
-        """See `Sender`."""
-        self._send(piece)
-        connection = self._connection
-        while connection._write_paused and not connection.transport.is_closing():
-            self.waits_since_s = self.waits_since_s or time.monotonic()
-            self._waiter = asyncio.get_running_loop().create_future()
-            try:
-                await self._waiter
-            finally:
-                self._waiter = None
-        self.waits_since_s = 0.0
-
-    def _send(self, piece: bytes, last: bool = False) -> None:
-        connection = self._connection
-        if self._request is not connection._request or connection.transport.is_closing():
-            raise Gone
-        parts = [] if self.begun else self._begin()
-        if self._request.method != "HEAD" and self._streamed.status not in BODILESS:
-            if self._left is not None:
-                self._left -= len(piece)
-                if self._left < 0:
-                    raise RuntimeError("a response is longer than its head says")
-            if piece:
-                parts += (b"%x\r\n" % len(piece), piece, b"\r\n") if self._chunked else (piece,)
-            if last and self._chunked:
-                parts.append(b"0\r\n\r\n")
-        if parts:
-            connection.transport.write(b"".join(parts))
-
-    def _begin(self) -> list[bytes]:
-        self.begun = True
-        connection, streamed = self._connection, self._streamed
-        length = next((value for name, value in streamed.headers if name == b"content-length"), None)
-        if length is not None:
-            self._left = int(length)
-        elif streamed.status not in BODILESS and self._request.method != "HEAD":
-            self._chunked = not self._request.fields.old
-            if not self._chunked:
-                connection._keep_alive = False
-        if connection._expects:
-            connection._keep_alive = False
-        parts = connection._head(streamed.status, streamed.headers)
-        parts.append(b"transfer-encoding: chunked\r\n\r\n" if self._chunked else b"\r\n")
-        return parts
-
-    def end(self) -> None:
-        """The response is complete."""
-        self._send(b"", last=True)
-        if self._left and self._request.method != "HEAD":
-            # Shorter than its head said: the client sees that it is not whole.
-            self._connection._keep_alive = False
-
-    def wake(self) -> None:
-        """The client has taken what waited for it, or has gone."""
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)

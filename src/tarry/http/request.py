@@ -54,6 +54,11 @@ class Request:
         return self.fields.by_name.get(name)
 
     @property
+    def bearer(self) -> bytes | None:
+        """The bearer token of the sender, if it shows one."""
+        return bearer_in(self.fields.by_name.get(b"authorization", b""))
+
+    @property
     def has_body(self) -> bool:
         """Whether the head announces a body, be it empty."""
         return self.fields.chunked or b"content-length" in self.fields.by_name
@@ -164,6 +169,12 @@ class _NoStream(BodyStream):
 
 
 NO_STREAM: Final = _NoStream(lambda: None)
+
+
+def bearer_in(authorization: bytes) -> bytes | None:
+    """The token in an `Authorization` field (RFC 6750, 2.1); None for another scheme."""
+    scheme, _, token = authorization.partition(b" ")
+    return token.strip() if scheme.lower() == b"bearer" else None
 
 
 def unquoted(part: bytes) -> str:

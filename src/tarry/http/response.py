@@ -1,6 +1,8 @@
 """Responses: whole ones, and those that are sent piece by piece."""
 
+import time
 from collections.abc import Awaitable, Callable, Sequence
+from email.utils import formatdate
 from http import HTTPStatus
 from typing import Final, Protocol
 
@@ -57,3 +59,23 @@ class Streamed:
 def status_line(status: int) -> bytes:
     """The first line of a response; a status that nobody has registered has no phrase."""
     return STATUS_LINES.get(status) or b"HTTP/1.1 %d \r\n" % status
+
+
+class Dates:
+    """The `date` field of responses, written once a second."""
+
+    def __init__(self) -> None:
+        self._second = 0
+        self._field = b""
+
+    def field(self) -> bytes:
+        """The field for a response that is sent now."""
+        second = int(time.time())
+        if second != self._second:
+            self._second = second
+            self._field = b"date: %b\r\n" % formatdate(second, usegmt=True).encode()
+        return self._field
+
+
+date_field: Final = Dates().field
+"""The `date` field of a response that is sent now."""

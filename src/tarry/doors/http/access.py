@@ -2,6 +2,7 @@
 
 from tarry.core.access import Access, Caller
 from tarry.doors.http.problems import no_token
+from tarry.http.request import bearer_in
 
 
 def sender(access: Access, authorization: bytes | None) -> Caller:
@@ -10,10 +11,9 @@ def sender(access: Access, authorization: bytes | None) -> Caller:
     if not access.is_open:
         if authorization is None:
             raise no_token("send a token: Authorization: Bearer …")
-        scheme, _, secret = authorization.partition(b" ")
-        if scheme.lower() != b"bearer":
+        secret = bearer_in(authorization)
+        if secret is None:
             raise no_token("the authorization scheme is not Bearer")
-        secret = secret.strip()
     found = access.known(secret)
     if found is None:
         raise no_token("the token is not known", b'Bearer error="invalid_token"')

@@ -25,7 +25,6 @@ from tarry.outlets.matrix.verdict import matrix_error
 MAX_KNOWN: Final = 100_000
 """Tokens remembered; beyond it the one that was asked about longest ago is forgotten."""
 
-_BEARER: Final = b"bearer "
 _WHOAMI: Final = "/_matrix/client/v3/account/whoami"
 _MASQUERADE: Final = ("user_id", "device_id", "org.matrix.msc3202.device_id")
 """With these an application service says for whom it speaks."""
@@ -114,11 +113,7 @@ class Accounts:
 
 def token_of(request: MatrixRequest) -> bytes:
     """The token of a request, from its header or, as older clients send it, its query."""
-    authorization = request.http.header(b"authorization")
-    if authorization is not None and authorization[:7].lower() == _BEARER:
-        token = authorization[7:].strip()
-    else:
-        token = (request.parameter("access_token") or "").encode()
+    token = request.http.bearer or (request.parameter("access_token") or "").encode()
     if not token:
         raise MatrixError(401, "M_MISSING_TOKEN", "Missing access token.")
     if not token.isascii() or not token.decode().isprintable():

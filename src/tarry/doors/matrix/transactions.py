@@ -100,9 +100,7 @@ class Transactions:
 
     def check(self, request: MatrixRequest) -> None:
         """Raise for who is not the homeserver."""
-        authorization = request.http.header(b"authorization") or b""
-        shown = authorization[7:] if authorization[:7].lower() == b"bearer " else b""
-        shown = shown or (request.parameter("access_token") or "").encode()
+        shown = request.http.bearer or (request.parameter("access_token") or "").encode()
         wanted = self._parts.settings.hs_token.encode()
         if not shown:
             raise MatrixError(401, "M_MISSING_TOKEN", "Missing token.")

@@ -83,8 +83,7 @@ class AdminApp:
             check_browser(header(b"host"), header(b"origin"), header(b"sec-fetch-site"), frozenset())
         if right.reach == "open":
             return ANYBODY
-        scheme, _, secret = (header(b"authorization") or b"").partition(b" ")
-        known = broker.access.known(secret.strip() if scheme.lower() == b"bearer" else None)
+        known = broker.access.known(request.bearer)
         if known is None:
             raise RestError(401, "Authentication required")
         known.standing.spend()
