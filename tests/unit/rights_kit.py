@@ -105,6 +105,8 @@ class World:
         if "{message}" in path:
             values["message"] = f"m{number}"
             await self._make("POST", "/v1/messages", LATER | {"name": values["message"]})
+        if "{command}" in path:
+            values["command"] = (await self._make("POST", "/v1/commands", COUNT))["id"]
         if "{backup}" in path:
             values["backup"] = (await self._make("POST", "/v1/backups", {}))["name"]
         if "/repeats/" in path and "{name}" in path:
@@ -130,6 +132,7 @@ class World:
 
 
 LATER: Final = {"destination": f"persistent://{HERE}/later", "payload": "x", "delay": "1h"}
+COUNT: Final = {"action": "cancel", "filter": {"namespace": HERE, "owner": "nobody"}}
 AGAIN: Final = {"destination": f"persistent://{HERE}/later", "every": "1h"}
 SCHEMA: Final = {"type": "STRING", "schema": "", "properties": {}}
 _FILE: Final = {
@@ -169,6 +172,10 @@ EXAMPLES: Final[dict[str, Example]] = {
     "POST /v1/names/{tenant}/{namespace}/{message}/retry": Example(done=(409,)),
     "POST /v1/messages/{id}/resume": Example(done=(409,)),
     "POST /v1/names/{tenant}/{namespace}/{message}/resume": Example(done=(409,)),
+    "GET /v1/commands": Example(query={"namespace": HERE}),
+    "POST /v1/commands": Example(body=COUNT, done=(201, 409)),
+    # It is counting still, or it is counted.
+    "POST /v1/commands/{command}/confirm": Example(body={"counted": 0}, done=(200, 409)),
     "GET /v1/pauses": Example(query={"namespace": HERE}),
     "POST /v1/pauses": Example(body={"owner": "nobody", "namespace": HERE}),
     "POST /v1/pauses/resume": Example(body={"owner": "somebody else"}, done=(404,)),

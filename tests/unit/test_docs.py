@@ -97,9 +97,10 @@ def beginner(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reader]:
 
 
 def test_http(reader: Reader) -> None:
-    one, repeat, pause = (reader.run(block) for block in runnable("docs/doors/http.md"))
+    one, repeat, command, pause = (reader.run(block) for block in runnable("docs/doors/http.md"))
     assert '"id":' in one
     assert '"state":"active"' in repeat
+    assert '"phase":"counting"' in command
     assert pause.count('"kind":"destination"') == 2
 
 

@@ -19,6 +19,7 @@ from tarry.cli import (
     audit,
     backup,
     bulk,
+    commands,
     dapr,
     doctor,
     export,
@@ -54,6 +55,7 @@ server.add_to(app)
 pipeline.add_to(app)
 index.add_to(app)
 messages.add_to(app)
+commands.add_to(app)
 pauses.add_to(app)
 topics.add_to(app)
 repeat.add_to(app)

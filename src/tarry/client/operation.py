@@ -8,7 +8,7 @@ import inspect
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, cast, get_args, overload
 
-from tarry.client import batches, bulk, operations, pauses, repeats
+from tarry.client import batches, bulk, commands, operations, pauses, repeats
 from tarry.client.call import ClientCall, ServerAnswer
 
 P = ParamSpec("P")
@@ -121,6 +121,11 @@ class Operations:
     pause_repeat = ClientOperation(repeats.pause_repeat)
     resume_repeat = ClientOperation(repeats.resume_repeat)
     remove_repeat = ClientOperation(repeats.remove_repeat)
+    ask_command = ClientOperation(commands.ask_command)
+    get_command = ClientOperation(commands.get_command)
+    confirm_command = ClientOperation(commands.confirm_command)
+    stop_command = ClientOperation(commands.stop_command)
+    commands = ClientOperation(commands.commands)
     pause_place = ClientOperation(pauses.pause_place)
     resume_place = ClientOperation(pauses.resume_place)
     pauses = ClientOperation(pauses.pauses)

@@ -189,6 +189,34 @@ class RepeatPage(Struct, frozen=True):
     next_page: str | None = None
 
 
+class BulkCommand(Struct, frozen=True, kw_only=True):
+    """A command for all messages that a filter chooses, and how far it has come."""
+
+    id: str
+    action: str
+    filter: dict[str, Any] = {}
+    phase: str
+    """`counting`, `counted` until it is confirmed, `running`, then `done` or `stopped`."""
+    counted: int = 0
+    done: int = 0
+    passed: int = 0
+    """Messages that had ended by then, or whose state did not allow it."""
+    due_at_ms: int | None = None
+    delay_ms: int | None = None
+    asked_by: str = ""
+    asked_at_ms: int = 0
+    confirmed_by: str | None = None
+    confirmed_at_ms: int | None = None
+    ended_by: str | None = None
+    ended_at_ms: int | None = None
+
+
+class BulkCommandList(Struct, frozen=True):
+    """Commands by filter."""
+
+    commands: list[BulkCommand]
+
+
 class Pause(Struct, frozen=True, kw_only=True):
     """A paused topic, owner or destination."""
 

@@ -57,6 +57,7 @@ def right_of(door: Mapping[str, Right], operation: str) -> Right:
 OPEN: Final = Right((), "open")
 TOKEN: Final = Right((), "token")
 GOVERN: Final = Right(("admin",), "named")
+GOVERN_OWN: Final = Right(("admin",), "own")
 GOVERN_LISTED: Final = Right(("admin",), "listed")
 GOVERN_ALL: Final = Right(("admin",), "all")
 PRODUCE: Final = Right(("produce",), "named")

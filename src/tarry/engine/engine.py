@@ -85,6 +85,8 @@ class Engine:
         """Messages that are sent again and again."""
         self.pausing = parts.pausing
         """Pauses of messages and of places."""
+        self.bulk_commands = parts.bulk_commands
+        """Commands on all messages that a filter chooses."""
         self.batches = parts.adoption
         """Batches that are adopted, shown and cancelled as a whole."""
         self.backups = parts.backups
@@ -147,11 +149,11 @@ class Engine:
         read_ms = None if more else self.parts.readahead.turn(now_ms)
         self.batches.turn(now_ms)
         self.backups.turn(now_ms)
+        bulk_ms = parts.bulk_commands.turn(now_ms)
         repeat_ms = parts.repeating.turn(now_ms)
         parts.pumping.pump()
         again_ms = parts.upkeep.tick(now_ms)
-        if repeat_ms is not None:
-            again_ms = min(again_ms, repeat_ms)
+        again_ms = min([again_ms, *(at_ms for at_ms in (bulk_ms, repeat_ms) if at_ms is not None)])
         if more or parts.pumping.unfinished or (read_ms is not None and read_ms <= now_ms):
             return 0
         if read_ms is not None:

@@ -17,15 +17,19 @@ from msgspec import Struct
 from tarry.core.clock import SteadyClock
 from tarry.core.delivery import Outlet
 from tarry.core.ids import Ids
+from tarry.core.message import MessagePage, MessageQuery
 from tarry.core.policy import Policy
 from tarry.core.sets.deadset import DeadSet
 from tarry.core.sets.seqset import BLOCK_BITS
 from tarry.core.tracing import Tracer
 from tarry.engine.admission.admission import Admission
 from tarry.engine.admission.adoption import Adoption
+from tarry.engine.answer import Answer
 from tarry.engine.bodies.bodies import Bodies
 from tarry.engine.bodies.body_sizes import BodySizes
 from tarry.engine.bodies.readahead import Readahead
+from tarry.engine.bulk_commands.bulk_commands import BulkCommands
+from tarry.engine.bulk_commands.walk import Walk
 from tarry.engine.dispatch.dispatcher import Dispatcher
 from tarry.engine.due.horizon import Horizon, Offload
 from tarry.engine.due.postponed import Postponed
@@ -126,6 +130,7 @@ class EngineParts(Struct, frozen=True, kw_only=True):
     hearing: Hearing
     pausing: Pausing
     retrying: Retrying
+    bulk_commands: BulkCommands
     retries: Retries
     turns: Turns
     owners: Owners
@@ -207,6 +212,13 @@ def wire(given: Surroundings) -> EngineParts:
     listing = Listing(state, horizon, bodies, postponed, ids, isolation, dispatcher, reading)
     commands = Commands(journal, state, finding, listing, dispatcher, ids, clock)
     admission = Admission(journal, state, bodies, clock, ids, outlets, finding, commands, tracing)
+    retries = Retries(journal, state, bodies, finding, commands, ids, clock)
+    retrying = Retrying(state, ids, dispatcher, commands)
+
+    def lists(query: MessageQuery) -> Answer[MessagePage]:
+        return retrying.list(query) if query.state == "retrying" else commands.list_messages(query)
+
+    walk = Walk(state, ids, finding, commands, retries, lists)
     repeating = Repeating(journal, state, bodies, isolation, admission.versions)
     return EngineParts(
         journal=journal,
@@ -231,8 +243,9 @@ def wire(given: Surroundings) -> EngineParts:
         repeating=repeating,
         repeats=Repeats(journal, state, repeating, clock),
         pausing=Pausing(journal, state, dispatcher, finding, commands, clock),
-        retries=Retries(journal, state, bodies, finding, commands, ids, clock),
-        retrying=Retrying(state, ids, dispatcher, commands),
+        retries=retries,
+        retrying=retrying,
+        bulk_commands=BulkCommands(journal, state, horizon, walk, clock),
         turns=Turns(journal, state, clock, ids, dispatcher, commands),
         hearing=Hearing(state, ids, dispatcher, commands),
         owners=Owners(journal, state, ids, commands),

@@ -17,6 +17,7 @@ from tarry.core.rights import Right
 from tarry.doors.http.gate import Gate
 from tarry.doors.http.messages.batches import BatchEndpoints
 from tarry.doors.http.messages.bulk import BulkEndpoints
+from tarry.doors.http.messages.commands import CommandEndpoints
 from tarry.doors.http.messages.messages import Messages
 from tarry.doors.http.messages.pauses import PauseEndpoints
 from tarry.doors.http.messages.repeats import RepeatEndpoints
@@ -98,6 +99,7 @@ class HttpApp:
             bulk=BulkEndpoints(engine, settings),
             repeats=RepeatEndpoints(engine),
             pauses=PauseEndpoints(engine),
+            commands=CommandEndpoints(engine),
             topics=TopicEndpoints(engine),
             delayed=DelayedEndpoints(engine),
             subscriptions=SubscriptionEndpoints(engine, sessions, settings),

@@ -24,6 +24,7 @@ _PARAMETERS: Final = {
     "message": ("The name that a message was given", _NAME, MAX_NAME_BYTES),
     "entry_id": ("The id of an entry, as publishing gave it", "^[0-9]{1,16}$", 16),
     "batch": ("The name of a batch", _NAME, MAX_NAME_BYTES),
+    "command": ("The id that asking for a bulk command gave", "^[0-9]{1,16}$", 16),
     "backup": ("The name that beginning a backup gave", "^[0-9a-f]{16}$", 16),
 }
 """Parameters in paths: what they are, their pattern, and their longest."""
@@ -33,6 +34,10 @@ _TAGS: Final = {
     "Batches": ("Millions of messages, staged as one batch and accepted or cancelled together", ("batches",)),
     "Repeats": ("Messages that are sent again and again, by an interval or by cron", ("repeats",)),
     "Pauses": ("Owners, topics and destinations whose messages wait until they are resumed", ("pauses",)),
+    "Commands": (
+        "Commands for all messages that a filter chooses: counted, confirmed, watched, stopped",
+        ("commands",),
+    ),
     "Topics": ("Tarry's own topics: entries, delayed entries and subscriptions", ("topics",)),
     "Policies": ("Limits and defaults of the broker, a namespace or a topic", ("policies",)),
     "Figures": ("What the dashboard shows", ("me", "overview", "upcoming", "slots", "backlogs", "status")),

@@ -17,6 +17,7 @@ from tarry.core.rights import (
     GOVERN,
     GOVERN_ALL,
     GOVERN_LISTED,
+    GOVERN_OWN,
     OPEN,
     PRODUCE,
     PRODUCE_LISTED,
@@ -28,9 +29,10 @@ from tarry.core.rights import (
     Right,
 )
 from tarry.doors.http import shapes
-from tarry.doors.http.messages import pauses, repeats
+from tarry.doors.http.messages import commands, pauses, repeats
 from tarry.doors.http.messages.batches import MAX_BATCH_KEY_BYTES, BatchEndpoints
 from tarry.doors.http.messages.bulk import BulkEndpoints
+from tarry.doors.http.messages.commands import CommandEndpoints
 from tarry.doors.http.messages.messages import Messages
 from tarry.doors.http.messages.pauses import PauseEndpoints
 from tarry.doors.http.messages.repeats import RepeatEndpoints
@@ -77,6 +79,7 @@ class Endpoints(NamedTuple):
     bulk: BulkEndpoints
     repeats: RepeatEndpoints
     pauses: PauseEndpoints
+    commands: CommandEndpoints
     topics: TopicEndpoints
     delayed: DelayedEndpoints
     subscriptions: SubscriptionEndpoints
@@ -219,6 +222,29 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
         "POST", "/v1/pauses/resume", GOVERN, lambda at: at.pauses.resume, "resumePlace",
         "Let the messages of a paused topic, owner or destination go out again, in order",
         {200: {JSON: pauses.PauseAnswer}}, {JSON: pauses.PlaceRequest}, refusals=(404, 408, 413, 415),
+    ),
+    Operation(
+        "POST", "/v1/commands", GOVERN, lambda at: at.commands.ask, "askCommand",
+        "Count the messages that a command by filter is for; nothing is done before it is confirmed",
+        {201: {JSON: commands.CommandAnswer}}, {JSON: commands.CommandRequest}, refusals=(408, 409, 413, 415),
+    ),
+    Operation(
+        "GET", "/v1/commands", GOVERN, lambda at: at.commands.list, "listCommands", "List commands by filter, the newest first",
+        {200: {JSON: commands.CommandsAnswer}}, query=commands.CommandsQuery,
+    ),
+    Operation(
+        "GET", "/v1/commands/{command}", GOVERN_OWN, lambda at: at.commands.get, "getCommand",
+        "Look at a command by filter: its count, and how much is done", {200: {JSON: commands.CommandAnswer}}, refusals=(404,),
+    ),
+    Operation(
+        "POST", "/v1/commands/{command}/confirm", GOVERN_OWN, lambda at: at.commands.confirm, "confirmCommand",
+        "Carry a command by filter out, whose count is the one given",
+        {200: {JSON: commands.CommandAnswer}}, {JSON: commands.ConfirmRequest}, refusals=(404, 408, 409, 413, 415),
+    ),
+    Operation(
+        "POST", "/v1/commands/{command}/stop", GOVERN_OWN, lambda at: at.commands.stop, "stopCommand",
+        "End a command by filter where it is; what it has done stays done",
+        {200: {JSON: commands.CommandAnswer}}, refusals=(404, 409),
     ),
     Operation(
         "GET", "/v1/batches", PRODUCE_LISTED, lambda at: at.bulk.list, "listBatches", "List adopted batches, the newest first",

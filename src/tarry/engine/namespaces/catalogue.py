@@ -13,6 +13,7 @@ from tarry.core.names import DEFAULT_NAMESPACE, check_part, parse_namespace
 from tarry.engine.answer import Answer, failed, settled
 from tarry.engine.journal.journal import Journal
 from tarry.engine.journal.steps import append_in_steps
+from tarry.engine.namespaces.command_book import BULK_COMMAND
 from tarry.engine.namespaces.pauses import PAUSE
 from tarry.engine.namespaces.policies import Policies
 from tarry.engine.namespaces.repeat_state import SORTS, RepeatState
@@ -24,7 +25,7 @@ Sort = Literal["tenant", "namespace", "schema", "topic"]
 OF_TOPICS: Final = ("schema", "topic")
 """The sorts of entries that belong to a topic and end with it."""
 
-APART: Final = (*SORTS, PAUSE)
+APART: Final = (*SORTS, PAUSE, BULK_COMMAND)
 """Sorts of records that have a state of their own."""
 
 EMPTY: Final = b"{}"

@@ -142,7 +142,7 @@ class Commands:
     def cancel(self, id: str, *, namespace: str | None = None) -> Answer[MessageView]:
         """End a message unsent. Once this is answered it never goes out."""
         return self._finding.find(
-            id, self.charged(lambda found: self._cancel(id, found, _BY_COMMAND)), namespace
+            id, self.charged(lambda found: self.cancel_found(id, found, _BY_COMMAND)), namespace
         )
 
     def end(self, id: str, ending: Ending) -> Answer[MessageView]:
@@ -157,7 +157,7 @@ class Commands:
                     self._state.groups.check_unled(found.put, found.origin)
                 except Conflict as error:
                     return failed(error)
-            return self._cancel(id, found, ending)
+            return self.cancel_found(id, found, ending)
 
         return self._finding.find(id, act)
 
@@ -168,7 +168,7 @@ class Commands:
     def make_due(self, id: str, *, keep: bool = False, namespace: str | None = None) -> Answer[MadeDue]:
         """Make a message due now; with `keep`, one that is then refused waits for its due instant again."""
         how = "try" if keep else "send"
-        return self._finding.find(id, self.charged(lambda found: self._send(id, found, how)), namespace)
+        return self._finding.find(id, self.charged(lambda found: self.send_found(id, found, how)), namespace)
 
     def restart(
         self,
@@ -183,7 +183,7 @@ class Commands:
             check_times(delay_ms, due_at_ms)
         except TarryError as error:
             return failed(error)
-        act = self.charged(lambda found: self._restart(id, found, delay_ms, due_at_ms))
+        act = self.charged(lambda found: self.restart_found(id, found, delay_ms, due_at_ms))
         return self._finding.find(id, act, namespace)
 
     def move(self, id: str, instant: Callable[[Found], int | None]) -> Answer[None]:
@@ -252,9 +252,12 @@ class Commands:
         flight = self._dispatcher.flights.by_seq.get(found.current.seq)
         return found.put.uncertain or (flight is not None and flight.uncertain)
 
-    def _cancel(self, id_: str, found: Found, ending: Ending) -> Answer[MessageView]:
+    def cancel_found(self, id_: str, found: Found, ending: Ending) -> Answer[MessageView]:
+        """End a message that was found."""
         try:
-            waiting = self.decide(id_, found, Event.CANCEL, lambda again: self._cancel(id_, again, ending))
+            waiting = self.decide(
+                id_, found, Event.CANCEL, lambda again: self.cancel_found(id_, again, ending)
+            )
             if waiting is not None:
                 return waiting
             now_ms = self._clock.now_ms()
@@ -272,16 +275,17 @@ class Commands:
         end = found.cancelled(now_ms, ending.reason, ending.error)
         return [end, *self._state.groups.ends_of_orphans(found.put, found.origin, now_ms)]
 
-    def _send(self, id_: str, found: Found, how: str) -> Answer[MadeDue]:
+    def send_found(self, id_: str, found: Found, how: str, by: int = 0) -> Answer[MadeDue]:
+        """Make a message due that was found; `by` is the number of a bulk command."""
         try:
-            waiting = self.decide(id_, found, Event.SEND, lambda again: self._send(id_, again, how))
+            waiting = self.decide(id_, found, Event.SEND, lambda again: self.send_found(id_, again, how, by))
             if waiting is not None:
                 return waiting
             self._state.groups.check_unled(found.put, found.origin)
             now_ms = self._clock.now_ms()
             fire_at_ms = admission.earliest(now_ms, now_ms, self._state.floor_ms)
             uncertain = self.uncertain(found)
-            put = new_version(found.put, found.current, fire_at_ms, uncertain=uncertain, commanded=how)
+            put = new_version(found.put, found.current, fire_at_ms, uncertain=uncertain, commanded=how, by=by)
             records = [*self._claim(found, now_ms), found.record_of(put)]
             return self.write(
                 found,
@@ -303,12 +307,16 @@ class Commands:
         claim = Claim(found.current.seq, put.group, put.owner, now_ms, put.namespace)
         return [claim, *self._state.groups.ends_of_siblings(put, found.origin, now_ms)]
 
-    def _restart(
-        self, id_: str, found: Found, delay_ms: int | None, due_at_ms: int | None
+    def restart_found(
+        self, id_: str, found: Found, delay_ms: int | None, due_at_ms: int | None, by: int = 0
     ) -> Answer[MessageView]:
+        """Begin the delay of a message anew that was found, or give it a new time; `by` is the number of a bulk command."""
         try:
             waiting = self.decide(
-                id_, found, Event.RESTART, lambda again: self._restart(id_, again, delay_ms, due_at_ms)
+                id_,
+                found,
+                Event.RESTART,
+                lambda again: self.restart_found(id_, again, delay_ms, due_at_ms, by),
             )
             if waiting is not None:
                 return waiting
@@ -327,7 +335,7 @@ class Commands:
             due_at_ms, fire_at_ms = admission.instants(due_at_ms, now_ms, self._state.floor_ms, policy)
             put = new_version(
                 found.put, found.current, fire_at_ms, due_at_ms=due_at_ms, delay_ms=delay_ms, delayed_since_ms=now_ms,
-                attempts=0, uncertain=self.uncertain(found), commanded="",
+                attempts=0, uncertain=self.uncertain(found), commanded="", by=by,
             )  # fmt: skip
             return self.write(
                 found,

@@ -26,6 +26,7 @@ from tarry.engine.bodies.readahead import Readahead
 from tarry.engine.due.horizon import Horizon
 from tarry.engine.journal.journal import Effect
 from tarry.engine.namespaces.catalogue import Catalogue
+from tarry.engine.namespaces.command_book import BULK_COMMAND, CommandBook
 from tarry.engine.namespaces.pauses import PAUSE, Pauses
 from tarry.engine.namespaces.policies import Policies
 from tarry.engine.namespaces.repeat_state import SORTS, RepeatState
@@ -94,6 +95,7 @@ class EngineState:
         self.catalogue = catalogue
         self.repeats = repeats
         self.pauses = Pauses(registry)
+        self.command_book = CommandBook(registry)
         self.topics = topics
         self.batches = batches
         self.reliance = reliance
@@ -202,10 +204,12 @@ class EngineState:
             case _:
                 self.topics.decide(seq, record)
 
-    def _of_sort(self, sort: str) -> Catalogue | RepeatState | Pauses:
+    def _of_sort(self, sort: str) -> Catalogue | RepeatState | Pauses | CommandBook:
         """The state that a record of the catalogue is about."""
         if sort in SORTS:
             return self.repeats
+        if sort == BULK_COMMAND:
+            return self.command_book
         return self.pauses if sort == PAUSE else self.catalogue
 
     def _decide_put(self, seq: int, put: Put) -> None:
@@ -375,6 +379,7 @@ class EngineState:
         self.catalogue.load()
         self.repeats.load(self.registry)
         self.pauses.load(self.registry)
+        self.command_book.load(self.registry)
         self.pending.load(self.registry)
         for (scope, name), policy in self.registry.policies.rows():
             self.policies.apply(scope, name, msgspec.convert(policy, Policy))
