@@ -165,6 +165,9 @@ _RULES: Final[dict[str, Any]] = {
 
 EXAMPLES: Final[dict[str, Example]] = {
     "POST /v1/messages": Example(body=LATER),
+    "POST /v1/messages/batch/cancel": Example(
+        body=json.dumps({"name": "none", "namespace": HERE}) + "\n", content_type="application/x-ndjson", done=(404,)
+    ),
     "POST /v1/messages/batch": Example(body=json.dumps(LATER) + "\n", content_type="application/x-ndjson"),
     "GET /v1/messages": Example(query={"namespace": HERE}),
     "POST /v1/messages/{id}/restart": Example(body={"delay": "2h"}),

@@ -10,7 +10,17 @@ from typing import Any
 
 import pytest
 
-from tarry import AsyncClient, Client, Invalid, Scheduled, TarryError, Unreachable
+from tarry import (
+    AsyncClient,
+    Client,
+    Conflict,
+    Invalid,
+    MessageView,
+    NotFound,
+    Scheduled,
+    TarryError,
+    Unreachable,
+)
 from tarry.client import operations
 from tarry.client.call import ServerAnswer
 from tarry.client.gathering import MAX_BYTES, MAX_LINES, MIN_LINES, Gathered, Queue
@@ -165,6 +175,44 @@ async def test_concurrent_calls_share_few_requests_and_have_their_own_answers(se
                 assert isinstance(outcome, Scheduled)
                 # It is there, and it is the caller's own.
                 assert (await client.get(outcome.id)).owner == f"owner-{number}"
+
+
+async def test_concurrent_cancels_share_few_requests_and_have_their_own_answers(
+    server: ServerProcess,
+) -> None:
+    async with AsyncClient(server.url) as client:
+        ids = [scheduled.id for scheduled in await asyncio.gather(*(
+            client.schedule("ends", str(n), delay="1h", name=f"end-{n}" if n % 3 == 0 else None) for n in range(300)
+        ))]  # fmt: skip
+        requests = 0
+        pieces = client._pieces
+
+        def counted(*args: Any) -> Any:
+            nonlocal requests
+            requests += 1
+            return pieces(*args)
+
+        client._pieces = counted  # type: ignore[method-assign,assignment]
+
+        async def cancel(n: int) -> MessageView | TarryError:
+            try:
+                if n % 3 == 0:
+                    return await client.cancel(name=f"end-{n}")
+                return await client.cancel("0" * 32 if n % 50 == 1 else ids[n])
+            except TarryError as error:
+                return error
+
+        outcomes = await asyncio.gather(*map(cancel, range(300)))
+        assert 0 < requests <= 10
+        for n, outcome in enumerate(outcomes):
+            if n % 3 and n % 50 == 1:
+                assert isinstance(outcome, NotFound)
+            else:
+                assert isinstance(outcome, MessageView)
+                assert (outcome.id, outcome.state) == (ids[n], "cancelled")
+        again = await asyncio.gather(*map(cancel, range(300)))
+        assert {type(outcome) for outcome in again} == {Conflict, NotFound}
+        assert {outcome.state for outcome in again if isinstance(outcome, Conflict)} == {"cancelled"}
 
 
 async def test_a_call_that_is_cancelled_holds_up_no_other(server: ServerProcess) -> None:

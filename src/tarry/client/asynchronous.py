@@ -134,9 +134,9 @@ class AsyncClient(Operations, Awaiting):
                             lot.feed(piece)
                     lot.finish()
                     return
-                except Unreachable:
+                except Unreachable as error:
                     wait_s = next(waits, None)
-                    if wait_s is None or not request.repeatable:
+                    if wait_s is None or not (request.repeatable or isinstance(error, _Unsent)):
                         raise
                 await asyncio.sleep(wait_s)
         except TarryError as error:
@@ -172,6 +172,9 @@ class AsyncClient(Operations, Awaiting):
         """Send a call once and give its answer in pieces, as they come."""
         try:
             connection = await self._connections.take(self._server.timeout_s)
+        except BROKEN as error:
+            raise _Unsent(str(self._server.unreachable(error))) from error
+        try:
             try:
                 async with aclosing(connection.stream(self._request(call), timeout_s)) as pieces:
                     async for piece in pieces:
@@ -188,6 +191,11 @@ class AsyncClient(Operations, Awaiting):
 
     async def close(self) -> None:
         """Close the connections; a client that is used again opens new ones."""
+        # The end of a shared answer may still be on its way when all calls have theirs.
+        if sending := set(self._sending):
+            for task in sending:
+                task.cancel()
+            await asyncio.wait(sending)
         self._connections.close()
         # They are closed once the loop has had a turn.
         await asyncio.sleep(0)
@@ -199,6 +207,10 @@ class AsyncClient(Operations, Awaiting):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.close()
+
+
+class _Unsent(Unreachable):
+    """No connection could be made: nothing was sent, so that it may be tried again."""
 
 
 class _Awaited(Gathered[T]):

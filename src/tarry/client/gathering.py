@@ -2,7 +2,8 @@
 
 A call that comes while nothing is under way goes alone, and at once. Those that come while requests are under way
 wait for one of them, and then go together, a line each; so a busy client sends few large requests, and a quiet
-one loses no time. Lines are answered as they become durable, and an answer goes to its call when it arrives.
+one loses no time. Lines are answered as they become durable, and an answer goes to its call when it arrives: those to schedules in order, those to
+cancels with the number of their line.
 
 This module has no I/O of its own: both clients send the requests that it makes.
 """

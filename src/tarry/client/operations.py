@@ -17,8 +17,10 @@ from tarry.client.call import (
     ClientCall,
     Line,
     ServerAnswer,
+    Unreachable,
     as_json,
     check,
+    problem_error,
     query,
     reads,
     reads_nothing,
@@ -110,7 +112,29 @@ def cancel(
     id: str | None = None, *, name: str | None = None, namespace: str | None = None
 ) -> ClientCall[MessageView]:
     """Cancel a message, by its id or its name. Once this returns, it never goes out."""
-    return ClientCall("POST", message_path(id, name, namespace) + "/cancel", message_view)
+    path = message_path(id, name, namespace) + "/cancel"
+    asked = {"id": id} if id is not None else {"name": name, "namespace": namespace or DEFAULT_NAMESPACE}
+    line = Line("/v1/messages/batch/cancel", as_json(asked), _cancelled_line)
+    return ClientCall("POST", path, message_view, line=line)
+
+
+class _CancelledLine(msgspec.Struct):
+    """One line of the answer to many cancels."""
+
+    line: int
+    message: MessageView | None = None
+    error: dict[str, Any] = {}
+
+
+_read_cancelled = msgspec.json.Decoder(_CancelledLine)
+
+
+def _cancelled_line(text: bytes, _: int) -> tuple[int, MessageView | TarryError]:
+    try:
+        answer = _read_cancelled.decode(text)
+    except msgspec.DecodeError as error:
+        raise Unreachable(f"the server's answer is not what this client expects: {error}") from None
+    return answer.line, problem_error(answer.error) if answer.message is None else answer.message
 
 
 def send(

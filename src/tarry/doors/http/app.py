@@ -17,6 +17,7 @@ from tarry.core.rights import Right
 from tarry.doors.http.gate import Gate
 from tarry.doors.http.messages.batches import BatchEndpoints
 from tarry.doors.http.messages.bulk import BulkEndpoints
+from tarry.doors.http.messages.cancels import CancelEndpoint
 from tarry.doors.http.messages.commands import CommandEndpoints
 from tarry.doors.http.messages.messages import Messages
 from tarry.doors.http.messages.pauses import PauseEndpoints
@@ -96,6 +97,7 @@ class HttpApp:
         endpoints = Endpoints(
             messages=Messages(engine),
             batches=batches,
+            cancels=CancelEndpoint(engine, settings, access),
             bulk=BulkEndpoints(engine, settings),
             repeats=RepeatEndpoints(engine),
             pauses=PauseEndpoints(engine),

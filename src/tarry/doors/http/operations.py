@@ -32,6 +32,7 @@ from tarry.doors.http import shapes
 from tarry.doors.http.messages import commands, pauses, repeats
 from tarry.doors.http.messages.batches import MAX_BATCH_KEY_BYTES, BatchEndpoints
 from tarry.doors.http.messages.bulk import BulkEndpoints
+from tarry.doors.http.messages.cancels import CancelEndpoint
 from tarry.doors.http.messages.commands import CommandEndpoints
 from tarry.doors.http.messages.messages import Messages
 from tarry.doors.http.messages.pauses import PauseEndpoints
@@ -76,6 +77,7 @@ class Endpoints(NamedTuple):
 
     messages: Messages
     batches: BatchEndpoints
+    cancels: CancelEndpoint
     bulk: BulkEndpoints
     repeats: RepeatEndpoints
     pauses: PauseEndpoints
@@ -133,6 +135,11 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
         {200: {NDJSON: _LINES, ARROW: _BYTES}}, {NDJSON: _LINES, ARROW: _BYTES},
         query=shapes.BatchDefaults, refusals=(408, 413, 415, 429), idempotency_key=MAX_BATCH_KEY_BYTES,
         streams=True,
+    ),
+    Operation(
+        "POST", "/v1/messages/batch/cancel", PRODUCE, lambda at: at.cancels.cancel, "cancelMany",
+        "Cancel many messages; each line has its own answer, as soon as its message has ended",
+        {200: {NDJSON: _LINES}}, {NDJSON: _LINES}, refusals=(408, 413, 415, 429),
     ),
     Operation(
         "GET", "/v1/messages/{id}", SEE_OWN, lambda at: at.messages.get, "getMessage", "Look at a message",

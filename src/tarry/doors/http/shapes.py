@@ -240,6 +240,22 @@ class MessageAnswer(MessageFacts, frozen=True, kw_only=True):
     """Instead of `payload` where that is not UTF-8."""
 
 
+class CancelLine(Taken, kw_only=True):
+    """One message of many to cancel: its id, or its name."""
+
+    id: str | None = None
+    name: str | None = None
+    namespace: str | None = None
+    """The name's; `public/default` if nothing is said."""
+
+
+class CancelledLine(Struct, kw_only=True):
+    """The answer to one line whose message is cancelled; lines count from 1."""
+
+    line: int
+    message: MessageAnswer
+
+
 class MessagesAnswer(Struct, kw_only=True):
     """One page. It may be short or empty and still have a next page."""
 
