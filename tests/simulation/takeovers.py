@@ -337,7 +337,7 @@ KINDS = (
     "sever",
     "stopped",
 )
-"""What must have happened in some of many seeds."""
+"""Events that must happen in some of many seeds."""
 
 
 def run_seed(seed: int) -> Counter[str]:

@@ -34,6 +34,8 @@ from tarry.engine.dispatch.dispatcher import Dispatcher
 from tarry.engine.due.horizon import Horizon, Offload
 from tarry.engine.due.postponed import Postponed
 from tarry.engine.flights.flights import Launch
+from tarry.engine.flights.fresh_mark import FreshMark
+from tarry.engine.flights.lapse import Lapse
 from tarry.engine.isolation import Isolation
 from tarry.engine.journal.entering import Entering
 from tarry.engine.journal.journal import Effect, Journal
@@ -95,6 +97,8 @@ class Surroundings(Struct, frozen=True, kw_only=True):
     broker_policy: Policy = Policy()
     namespace_policies: Mapping[str, Policy] | None = None
     snapshot_folder: str | None = None
+    longest_lapse_ms: int = 1_500
+    """After so long without a turn another server may own a replicated ledger: half of the time after which others try to (R15)."""
     seed: int = 0
     tracer: Tracer | None = None
     dead_block_bits: int = BLOCK_BITS
@@ -197,9 +201,12 @@ def wire(given: Surroundings) -> EngineParts:
     )  # fmt: skip
 
     # The way out, and upkeep
+    fresh = FreshMark(journal, state, clock) if ledger.replicated else None
+    if fresh is not None:
+        pumping.look = Lapse(fresh, pumping, clock, given.longest_lapse_ms).look
     dispatcher = Dispatcher(
         journal, state, horizon, bodies, sizes, readahead, recent_entries, postponed, clock, ids, isolation, outlets,
-        settings, given.launch, given.seed, tracing,
+        settings, given.launch, given.seed, tracing, fresh,
     )  # fmt: skip
     upkeep = Upkeep(
         journal, state, ledger, horizon, bodies, sizes, recent_entries, topics, retention, clock, isolation, dispatcher,

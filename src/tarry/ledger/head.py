@@ -24,7 +24,7 @@ class DurableHead(NamedTuple):
     segment: int
     offset: int
     epoch: int = 0
-    """Of the replicated log; 0 for a ledger on this machine's disk."""
+    """The owner's epoch in the replicated log; 0 for a ledger on this machine's disk."""
     log_offset: int = 0
     """Where a reader of the replicated log goes on after that seq."""
 

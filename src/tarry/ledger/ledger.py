@@ -152,6 +152,16 @@ class Ledger:
         return ledger
 
     @property
+    def replicated(self) -> bool:
+        """Whether another server may become its owner while this one runs (R14)."""
+        return isinstance(self._log, ReplicatedLog)
+
+    @property
+    def settled(self) -> bool:
+        """Whether nothing that was given to its log is waited for."""
+        return self._writer.settled
+
+    @property
     def durable_seq(self) -> int:
         """The durable head: every seq up to this one is on disk."""
         return self._writer.durable_seq

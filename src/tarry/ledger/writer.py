@@ -100,7 +100,7 @@ class Writer:
         active = log.active
         self.durable_seq = active.last_seq
         self._number = active.number
-        """Of the segment that the next frame goes to."""
+        """The number of the segment that the next frame goes to."""
         self._segment_id = active.segment_id
         self._frames = active.frames
         """The number of the next frame in its segment."""
@@ -174,6 +174,11 @@ class Writer:
     def active(self) -> Segment:
         """The newest segment."""
         return self._log.active
+
+    @property
+    def settled(self) -> bool:
+        """Whether no frame is on its way."""
+        return not self._sent
 
     def commit(self, wait_s: float = 0.0) -> int:
         """Give the log what has queued as one frame, up to the bounds, if it takes one more; call back for what is durable.

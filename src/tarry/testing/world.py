@@ -27,11 +27,14 @@ from tarry.engine.answer import Answer
 from tarry.engine.engine import Engine
 from tarry.engine.settings import EngineSettings
 from tarry.engine.wiring import Surroundings
+from tarry.ledger.copy import LedgerCopy
 from tarry.ledger.ledger import Ledger, LedgerSettings
+from tarry.ledger.log.replicated_log import LogNode, ReplicatedLog
 from tarry.testing.clock import SimulatedClock
 from tarry.testing.disk import SimulatedDisk
 from tarry.testing.index import SimulatedIndex
 from tarry.testing.insides import Insides
+from tarry.testing.log import SimulatedLog, SimulatedPartition
 from tarry.testing.outlet import SCHEME, SimulatedOutlet
 from tarry.testing.registry import RegistryDisk, SimulatedRegistry
 
@@ -40,6 +43,8 @@ T = TypeVar("T")
 _KEY = bytes(range(32))
 _LEDGER_ID = bytes(range(16))
 _TURNS = 10_000
+_WAIT_S = 0.001
+"""A simulated log brings at least one record whenever it is waited for."""
 
 
 class World(Insides):
@@ -56,8 +61,11 @@ class World(Insides):
         together: int = 1,
         tracer: Tracer | None = None,
         dead_block_bits: int = BLOCK_BITS,
+        log: SimulatedLog | None = None,
+        node: str = "a",
         start: bool = True,
     ) -> None:
+        """With a log the ledger is replicated: several worlds may share one, as nodes of different names."""
         self.clock = SimulatedClock()
         self.disk = SimulatedDisk(seed)
         self.registry_disk = RegistryDisk()
@@ -77,6 +85,11 @@ class World(Insides):
         self.expects_errors = False
         """Whether errors that end one message are kept in `isolated`, instead of being raised."""
         self.isolated: list[tuple[int, Exception]] = []
+        self.log = log
+        self.node = node
+        self.connection: SimulatedPartition | None = None
+        """To the log, in this life."""
+        self._claims = 0
         self._seed = seed
         self._engine: Engine | None = None
         if start:
@@ -94,7 +107,7 @@ class World(Insides):
     def start(self, set_aside: Sequence[int] = ()) -> Engine:
         """Begin a life: recover what the last one left, without some records. Raises what recovery raises."""
         self._end()
-        ledger = Ledger.open(self.disk, "ledger", self.ledger_settings, self.clock, new_ledger_id=_LEDGER_ID)
+        ledger = self._open_ledger()
         registry = SimulatedRegistry(self.registry_disk)
         given = Surroundings(
             ledger=ledger,
@@ -118,6 +131,19 @@ class World(Insides):
         engine.recover(set_aside)
         self._engine = engine
         return engine
+
+    def _open_ledger(self) -> Ledger:
+        if self.log is None:
+            return Ledger.open(
+                self.disk, "ledger", self.ledger_settings, self.clock, new_ledger_id=_LEDGER_ID
+            )
+        self.connection = self.log.connect(self.node)
+        replicated = ReplicatedLog(
+            self.connection, LedgerCopy.open(self.disk, "ledger"), LogNode(self.node, b"")
+        )
+        self._claims += 1
+        replicated.claim(self.clock.now_ms(), f"{self.node} {self._claims}".encode(), _LEDGER_ID)
+        return Ledger.open(self.disk, "ledger", self.ledger_settings, self.clock, log=replicated)
 
     def _isolated(self, seq: int, error: Exception) -> None:
         """An error about one message: in a simulation that is a bug, unless it is expected."""
@@ -143,6 +169,8 @@ class World(Insides):
 
     def _end(self) -> None:
         engine, self._engine = self._engine, None
+        if self.connection is not None:
+            self.connection.closed = True
         self.offloaded.clear()
         self.outlet.forget()
         if engine is not None:
@@ -156,7 +184,9 @@ class World(Insides):
 
     def commit(self) -> int:
         """One group commit, and what follows it; the number of records."""
-        records = self.ledger.commit()
+        records = self.ledger.commit(_WAIT_S)
+        while not self.ledger.settled and self.connection is not None and not self.connection.unreachable:
+            records += self.ledger.commit(_WAIT_S)
         self.engine.pump()
         return records
 

@@ -30,6 +30,7 @@ from tarry.engine.flights.end_writer import EndWriter
 from tarry.engine.flights.failures import Failures
 from tarry.engine.flights.flight import Flight
 from tarry.engine.flights.flights import Flights, Launch
+from tarry.engine.flights.fresh_mark import FreshMark
 from tarry.engine.flights.holding import Holding
 from tarry.engine.flights.stranded import Stranded
 from tarry.engine.isolation import Isolation
@@ -76,6 +77,7 @@ class Dispatcher:
         launch: Launch,
         seed: int,
         tracing: Tracing | None,
+        fresh: FreshMark | None,
     ) -> None:
         self.sent = SentReport(tracing)
         self.end_writer = EndWriter(journal, state, clock, isolation)
@@ -86,7 +88,7 @@ class Dispatcher:
         self.holding = Holding(journal, state, horizon, bodies, clock, self.end_writer, self.rates)
         self.flights = Flights(
             journal, state, bodies, clock, ids, isolation, outlets, settings, launch, self.end_writer, self.stranded,
-            self.holding, self.failures, self._later, self.sent.tell_heads, seed, tracing,
+            self.holding, self.failures, self._later, self.sent.tell_heads, seed, tracing, fresh,
         )  # fmt: skip
         self.awaited = AwaitedBodies(bodies, horizon, postponed)
         self.lanes = OverdueLanes()

@@ -33,6 +33,7 @@ from tarry.engine.flights.deferral import Deferral, parts_of
 from tarry.engine.flights.end_writer import ROOM_RETRY_MS, EndWriter, Otherwise
 from tarry.engine.flights.failures import Failures
 from tarry.engine.flights.flight import Departure, Flight
+from tarry.engine.flights.fresh_mark import FreshMark
 from tarry.engine.flights.holding import DueMessage, Holding
 from tarry.engine.flights.stranded import Stranded
 from tarry.engine.isolation import Isolation
@@ -93,8 +94,9 @@ class Flights:
         sent: Callable[[Sequence[PutHead], int], None],
         seed: int,
         tracing: Tracing | None,
+        fresh: FreshMark | None,
     ) -> None:
-        """`sent` hears of messages that were sent, and when."""
+        """`sent` hears of messages that were sent, and when. With `fresh` departures are recorded before they leave (R15)."""
         self.by_seq: dict[int, Flight] = {}
         """Being sent, waiting for a place, or between two attempts."""
         self._journal = journal
@@ -105,6 +107,9 @@ class Flights:
         self._isolation = isolation
         self._sent = sent
         self._tracing = tracing
+        self._fresh = fresh
+        self._unrecorded: list[Departure] = []
+        """Departures of this turn that leave once a record of it is durable."""
         self._outlets = outlets
         self._together = {
             scheme: outlet.together if isinstance(outlet, BulkOutlet) else 1
@@ -177,7 +182,35 @@ class Flights:
             while leaving := self._boarding.board(lambda flight: self._may_leave(flight, now_ms)):
                 for departure in leaving:
                     self._depart(departure, now_ms)
+            if self._unrecorded and self._fresh is not None:
+                self._record_departures(self._fresh, now_ms)
         self._at_hand.clear()
+
+    def _record_departures(self, fresh: FreshMark, now_ms: int) -> None:
+        """Let the departures of this turn leave once a record that is enqueued now is durable (R15).
+
+        Only then is it known that nobody else owned the ledger when their messages were taken from the timer queue.
+        """
+        departures, self._unrecorded = self._unrecorded, []
+        seqs = [flight.key.seq for departure in departures for flight in departure.flights]
+        at_hand = {seq: self._at_hand[seq] for seq in seqs if seq in self._at_hand}
+
+        def durable() -> None:
+            self._at_hand = at_hand
+            for departure in departures:
+                self._send(departure)
+            # If some could not even be read, their places are free again.
+            self.start(self._clock.now_ms())
+
+        try:
+            fresh.append(durable)
+        except Unavailable:
+            for departure in departures:
+                for flight in departure.flights:
+                    flight.becomes(Event.NOT_DELIVERED)
+                    self._boarding.land(flight)
+                    self._later(flight.key, flight.lane, now_ms + ROOM_RETRY_MS)
+                    self._end_writer.settled([flight.key.seq])
 
     def _may_leave(self, flight: Flight, now_ms: int) -> bool:
         """Whether an attempt is still to be made, and now."""
@@ -222,8 +255,13 @@ class Flights:
             return
         for flight in departure.flights:
             flight.becomes(Event.CLAIM)
-        if not grouped:
+        if grouped:
+            # It leaves with its claim, which is a record that was enqueued just now.
+            return
+        if self._fresh is None:
             self._send(departure)
+        else:
+            self._unrecorded.append(departure)
 
     def _claim(self, departure: Departure, now_ms: int) -> bool:
         """A grouped message needs a synced claim, which ends its siblings, before it goes out (R11).

@@ -390,6 +390,9 @@ class Subscription:
         """Give out what can be given, until permits or entries run out."""
         if self._pumping:
             return
+        if not self._parts.pumping.may_give_out():
+            self._parts.pumping.wake(self)
+            return
         self._pumping = True
         try:
             self._pumped = 0

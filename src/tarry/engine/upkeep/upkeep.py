@@ -90,6 +90,8 @@ class Upkeep:
         )
         self.clock = ClockWatch(clock, settings.clock_slack_ms)
         """Whether time that has passed confirms what the clock shows."""
+        self._heartbeat = ledger.replicated
+        """Whether a mark is appended also when it says nothing new."""
         self._marked_seq = 0
         self._marked_at_ms = 0
         self._next_mark_ms = 0
@@ -153,7 +155,10 @@ class Upkeep:
             self._lower(low, now_ms)
             return
         idle = journal.next_seq - 1 == self._marked_seq and now_ms - self._marked_at_ms < IDLE_MARK_MS
-        if low <= self._state.watermark or idle:
+        if self._heartbeat:
+            # A heartbeat: an owner that appends nothing would not learn that another has claimed the ledger.
+            low = max(low, self._state.watermark)
+        elif low <= self._state.watermark or idle:
             return
         try:
             self._marked_seq = journal.append([Mark(low, now_ms)], lambda _: None, essential=True)

@@ -1,0 +1,199 @@
+"""Engines on one replicated log: takeovers, and what an owner that wakes too late must not do (R14, R15)."""
+
+import pytest
+
+from tarry.core.delivery import Delivered
+from tarry.core.errors import Unavailable
+from tarry.core.message import Message
+from tarry.engine.flights.flights import Flights
+from tarry.engine.flights.lapse import Lapse
+from tarry.ledger.record import Kind
+from tarry.testing.log import SimulatedLog
+from tests.unit.engine_kit import FOREIGN, Bench
+
+
+def node(log: SimulatedLog, name: str, beside: Bench | None = None) -> Bench:
+    """A server that has claimed the log, on a disk of its own."""
+    bench = Bench(log=log, node=name, start=False)
+    if beside is not None:
+        bench.clock = bench.outlet.clock = beside.clock
+    bench.start()
+    return bench
+
+
+def kinds(bench: Bench) -> list[int]:
+    """The kinds of all records, in order."""
+    return [kind for frame in bench.ledger.frames(1) for kind in frame.fixed["kind"].tolist()]
+
+
+def test_a_departure_leaves_once_a_record_that_was_enqueued_after_it_was_due_is_durable() -> None:
+    bench = node(SimulatedLog(), "a")
+    bench.schedule(FOREIGN, delay_ms=5_000)
+    bench.wait(4_999)
+    bench.clock.advance(1)
+    before = bench.ledger.next_seq
+    bench.tick()
+    assert bench.outlet.under_way == []
+    assert bench.ledger.next_seq > before
+    bench.rest()
+    assert len(bench.outlet.under_way) == 1
+    bench.verdict(Delivered())
+    assert kinds(bench)[-1] == Kind.FINALISE
+
+
+def test_one_record_is_for_all_departures_of_a_turn() -> None:
+    bench = node(SimulatedLog(), "a")
+    for n in range(50):
+        bench.schedule(f"sim://shop/{n}", delay_ms=5_000)
+    bench.wait(4_999)
+    bench.clock.advance(1)
+    before = bench.ledger.next_seq
+    bench.tick()
+    assert bench.ledger.next_seq - before <= 2, "the departures' record, and the mark of the second"
+    bench.rest()
+    assert len(bench.outlet.under_way) == 50
+
+
+def test_with_a_local_ledger_a_departure_leaves_at_once_and_without_a_record() -> None:
+    bench = Bench()
+    bench.schedule(FOREIGN, delay_ms=5_000)
+    bench.wait(4_999)
+    bench.clock.advance(1)
+    before = bench.ledger.next_seq
+    bench.tick()
+    assert len(bench.outlet.under_way) == 1
+    assert bench.ledger.next_seq - before <= 1
+
+
+def test_a_departure_that_finds_no_room_for_its_record_is_tried_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bench = node(SimulatedLog(), "a")
+    id_ = bench.schedule(FOREIGN, delay_ms=5_000).id
+    bench.wait(4_900)
+    with monkeypatch.context() as patched:
+
+        def none(*_: object, **__: object) -> int:
+            raise Unavailable("there is no space")
+
+        patched.setattr(type(bench.journal), "append", none)
+        bench.clock.advance(100)
+        bench.tick()
+        assert bench.outlet.under_way == []
+    bench.wait(2_000)
+    bench.verdict(Delivered())
+    assert bench.state(id_) == "sent"
+
+
+def takeover() -> tuple[Bench, Bench]:
+    """An owner that was paused just before a message was due, and another that sent it and owns the ledger now."""
+    log = SimulatedLog()
+    old = node(log, "a")
+    old.schedule(FOREIGN, delay_ms=5_000, payload=b"once")
+    old.wait(4_000)
+    new = node(log, "b", beside=old)
+    new.wait(2_000)
+    new.verdict(Delivered())
+    assert new.arrived() == [b"once"]
+    return old, new
+
+
+def wake(old: Bench) -> None:
+    """The paused owner goes on, until its ledger has stopped."""
+    for _ in range(5):
+        old.tick()
+        old.commit()
+        for attempt in list(old.outlet.under_way):
+            attempt.answer(Delivered())
+
+
+def test_an_owner_that_wakes_after_a_takeover_sends_nothing() -> None:
+    old, new = takeover()
+    wake(old)
+    assert old.arrived() == []
+    assert "b owns the ledger now" in str(old.ledger.failed)
+    answer = old.engine.schedule(Message(destination=FOREIGN, delay_ms=1))
+    assert isinstance(answer.error(), Unavailable)
+    assert new.ledger.failed is None
+
+
+def test_without_the_departures_record_it_sends_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rule broken on purpose: what the test above protects from does happen."""
+
+    def at_once(self: Flights, fresh: object, now_ms: int) -> None:
+        departures, self._unrecorded = self._unrecorded, []
+        for departure in departures:
+            self._send(departure)
+
+    monkeypatch.setattr(Flights, "_record_departures", at_once)
+    old, _ = takeover()
+    wake(old)
+    assert old.arrived() == [b"once"]
+
+
+def consumed() -> Bench:
+    """A paused owner with an entry that its consumer, who has no permits yet, has not; another owner gave it out and it was acknowledged."""
+    log = SimulatedLog()
+    old = node(log, "a")
+    sub = old.subscribe("orders")
+    old.waiting = old.reader(sub, permits=0)  # type: ignore[attr-defined]
+    old.publish("orders", b"entry")
+    old.wait(500)
+    new = node(log, "b", beside=old)
+    got = new.reader(new.subscribe("orders"))
+    assert got.payloads == [b"entry"]
+    got.ack(*got.ids)
+    new.wait(2_000)
+    return old
+
+
+def test_after_a_lapse_consumers_get_nothing_before_a_fresh_record_is_durable() -> None:
+    old = consumed()
+    reader = old.waiting  # type: ignore[attr-defined]
+    reader.handle.flow(10)
+    wake(old)
+    assert reader.payloads == []
+    assert old.ledger.failed is not None
+
+
+def test_without_the_look_at_the_time_they_get_what_was_acknowledged(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Lapse, "look", lambda self: None)
+    old = consumed()
+    reader = old.waiting  # type: ignore[attr-defined]
+    reader.handle.flow(10)
+    assert reader.payloads == [b"entry"]
+
+
+def test_after_a_lapse_the_owner_that_still_is_goes_on() -> None:
+    old = node(SimulatedLog(), "a")
+    reader = old.reader(old.subscribe("orders"), permits=0)
+    old.publish("orders", b"entry")
+    old.clock.advance(60_000)
+    reader.handle.flow(10)
+    assert reader.payloads == []
+    assert old.tick() >= 0
+    old.rest()
+    assert reader.payloads == [b"entry"]
+
+
+def test_an_idle_owner_marks_every_second_and_so_learns_that_it_was_superseded() -> None:
+    log = SimulatedLog()
+    old = node(log, "a")
+    before = old.ledger.next_seq
+    old.wait(10_000)
+    assert old.ledger.next_seq - before >= 9
+    node(log, "b", beside=old)
+    old.clock.advance(1_000)
+    wake(old)
+    assert old.ledger.failed is not None
+
+
+def test_what_was_answered_before_a_takeover_is_there_after_it() -> None:
+    log = SimulatedLog()
+    old = node(log, "a")
+    ids = [old.schedule("orders", delay_ms=60_000, payload=b"%d" % n).id for n in range(20)]
+    old.ask(old.engine.cancel(ids[3]))
+    new = node(log, "b", beside=old)
+    assert new.state(ids[3]) == "cancelled"
+    new.wait(61_000)
+    assert sorted(new.drain("orders").payloads) == sorted(b"%d" % n for n in range(20) if n != 3)
