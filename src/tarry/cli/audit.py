@@ -38,7 +38,7 @@ def audit(
     """Prove that the books balance, from the ledger, the index and the history; with Spark.
 
     Every accepted message is scheduled or finalised exactly once, none was sent before its due instant, none after its cancel.
-    The exit code is 0 if that holds, 1 if somebody offends, 2 if it cannot be told.
+    Exit codes: 0 all checks passed, 1 a check failed, 2 not enough data to check.
     """
 
     def job(spark: Any, options: dict[str, str], step: Callable[[str], None]) -> Any:

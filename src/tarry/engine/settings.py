@@ -31,7 +31,7 @@ class EngineSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     backoff_min_ms: int = SECOND_MS
     backoff_max_ms: int = HOUR_MS
     carry_after_ms: int = MINUTE_MS
-    """A message that is still not sent so long after its key gets a new version (R9)."""
+    """A message still unsent this long after its due time is rewritten at the end of the ledger (R9)."""
     mark_every_ms: int = SECOND_MS
     clock_slack_ms: int = 5 * SECOND_MS
     """The watermark stays this far behind the clock, so that a small step back delays nothing."""

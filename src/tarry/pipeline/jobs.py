@@ -20,7 +20,7 @@ from tarry.pipeline.source import LedgerSource
 
 @contextmanager
 def job_session(settings: Mapping[str, Any], name: str) -> Iterator[SparkSession]:
-    """A session with the settings of the program, that knows Tarry's data sources. Of an error of Spark's, one line is left."""
+    """A session with the program's settings and Tarry's data sources. Spark's errors are re-raised as `Unavailable` with one line."""
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
     with TemporaryDirectory() as folder:
         ships = settings["ship"] and not settings["master"].startswith("local")
