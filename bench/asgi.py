@@ -1,4 +1,4 @@
-"""An application of the HTTP kit as plain ASGI, so that uvicorn can serve the same door: what ADR 0028 compares the kit with."""
+"""An application of the HTTP kit as plain ASGI, so that uvicorn can serve the same door: what ADR 0032 compares the kit with."""
 
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any

@@ -86,7 +86,7 @@ PARTS: Final = (
         "http",
         "ways to serve HTTP: the kit, without its tricks, and uvicorn with plain ASGI",
         http_layers.measure,
-        5,
+        8,
         usual=False,
         apart=False,
     ),

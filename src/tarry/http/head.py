@@ -1,7 +1,7 @@
 """Heads of requests: read by llhttp, and remembered by their fields.
 
 A client's fields are the same again and again, and only the request line changes. Reading them is a good third of what a small
-request costs (ADR 0026), so the fields of recent heads are kept, by their bytes; then only the request line is read, and only
+request costs (ADR 0032), so the fields of recent heads are kept, by their bytes; then only the request line is read, and only
 one of the plainest kind. llhttp reads every other.
 """
 
