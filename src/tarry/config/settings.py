@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
+from tarry.config.brokers import Brokers
 from tarry.config.doors import Doors
 from tarry.config.listening import Listening
 from tarry.config.table import DOTTED, SECRET, Path, Secret, Section
@@ -170,6 +171,7 @@ class Config(Section, frozen=True, kw_only=True):
     http: Http = Http()
     doors: Doors = Doors()
     webhook: WebhookSettings = WebhookSettings()
+    brokers: Brokers = Brokers()
     pipeline: PipelineSection = PipelineSection()
     log: Log = Log()
     traces: Traces = Traces()

@@ -21,6 +21,7 @@ class Delivery(Struct, frozen=True):
     """1 for the first."""
     door: str = ""
     """Through which it came in."""
+    namespace: str = ""
 
 
 class Delivered(Struct, frozen=True):
@@ -80,6 +81,14 @@ class Outlet(Protocol):
 
     async def send(self, delivery: Delivery) -> Verdict:
         """Send it once and say what came of it."""
+
+
+@runtime_checkable
+class NamespacedOutlet(Outlet, Protocol):
+    """An outlet whose destinations are open to some namespaces only."""
+
+    def check_namespace(self, destination: str, namespace: str) -> None:
+        """Raise `Invalid` unless messages of a namespace may be sent there. Cheap, does no I/O."""
 
 
 @runtime_checkable

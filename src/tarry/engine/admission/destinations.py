@@ -1,13 +1,17 @@
 """Destinations: the full name of where a message goes, its namespace, and the policy there."""
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from difflib import get_close_matches
+from typing import Final, NamedTuple
 
-from tarry.core.delivery import Outlet
+from tarry.core.delivery import NamespacedOutlet, Outlet
 from tarry.core.errors import Invalid
 from tarry.core.names import DEFAULT_NAMESPACE, TOPIC_SCHEME, parse_destination, parse_namespace
 from tarry.core.policy import Effective
 from tarry.engine.state.engine_state import EngineState
+
+BROKERS: Final = frozenset({"kafka", "rabbitmq", "amqp", "nats", "jetstream", "redis", "pulsar"})
+"""Schemes that people try for brokers, which are destinations by the names of their components."""
 
 
 class Bound(NamedTuple):
@@ -35,9 +39,11 @@ class Destinations:
             if outlet is not None:
                 outlet.check(destination)
                 namespace = DEFAULT_NAMESPACE if namespace is None else parse_namespace(namespace)
+                if isinstance(outlet, NamespacedOutlet):
+                    outlet.check_namespace(destination, namespace)
                 return Bound(destination, namespace, policies.effective(None, namespace))
             if separator and "://" in destination:
-                raise Invalid("destination", f"there is no outlet for {scheme}:// here")
+                raise Invalid("destination", f"there is no outlet for {scheme}:// here{self._hint(scheme)}")
         topic = parse_destination(destination)
         full, within = topic.full, topic.namespace_name
         if namespace is not None and namespace != within:
@@ -45,3 +51,12 @@ class Destinations:
         if full not in self._state.topics.by_name:
             self._state.topics.check_room(full)
         return Bound(full, within, policies.effective(full, within))
+
+    def _hint(self, scheme: str) -> str:
+        """A scheme that may have been meant."""
+        if scheme == "broker":
+            return "; components are opened to namespaces by [[brokers.allow]] in the configuration"
+        if scheme.lower() in BROKERS:
+            return "; a broker's topic is written broker://component/topic"
+        near = get_close_matches(scheme.lower(), [*self._outlets, TOPIC_SCHEME.removesuffix("://")], 1)
+        return f"; did you mean {near[0]}://?" if near else ""

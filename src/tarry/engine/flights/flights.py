@@ -317,7 +317,7 @@ class Flights:
             flight.span = self._tracing.attempt(flight.key.seq, put, flight.attempts, now_ms)
         return Delivery(
             id_, put.destination, put.payload, put.headers, put.key, put.owner,
-            put.due_at_ms or put.fire_at_ms, put.accepted_at_ms, flight.attempts, put.door,
+            put.due_at_ms or put.fire_at_ms, put.accepted_at_ms, flight.attempts, put.door, put.namespace,
         )  # fmt: skip
 
     def _puts(self, flights: list[Flight]) -> Sequence[ReadPut | Put | Damage | None]:

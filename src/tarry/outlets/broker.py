@@ -1,0 +1,189 @@
+"""The outlet for `broker://component/topic`: messages of any door, published to a broker through a component file of Dapr's format.
+
+A component is open to the namespaces that the configuration names, and to no other. That is asked when a message is accepted and
+again when it is sent, because it may have changed since. What is due together for one topic goes out as one bulk publish.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from difflib import get_close_matches
+from functools import lru_cache
+from typing import Final, NamedTuple, Protocol
+from urllib.parse import unquote
+
+from tarry.core.delivery import Delivered, Delivery, Missing, Refused, Retry, Verdict
+from tarry.core.errors import Invalid
+from tarry.outlets.dapr.component import BulkEntry, Component
+from tarry.outlets.dapr.errors import ComponentError
+from tarry.outlets.dapr.outlet import BULK, verdict_of
+
+SCHEME: Final = "broker"
+ALL_NAMESPACES: Final = "*"
+CONTENT_TYPE: Final = "content-type"
+ID: Final = "tarry-id"
+"""The metadata by which a receiver knows a message that comes twice."""
+PARTITION_KEY: Final = "partitionKey"
+"""The metadata in which components take an order key."""
+MAX_TOPIC_BYTES: Final = 1024
+
+
+class Broker(Protocol):
+    """A component as the outlet sees it."""
+
+    @property
+    def component(self) -> Component:
+        """The broker."""
+
+    def may_publish(self, topic: str) -> bool:
+        """Whether the component file lets a topic be published to."""
+
+    def at_broker(self, topic: str) -> str:
+        """The topic's name at the broker."""
+
+
+class BrokerTopic(NamedTuple):
+    """The parts of a destination."""
+
+    component: str
+    topic: str
+
+
+@lru_cache(maxsize=4096)
+def topic_of(destination: str) -> BrokerTopic:
+    """Read a destination; raises `Invalid`."""
+    component, _, topic = destination.removeprefix(f"{SCHEME}://").partition("/")
+    if not destination.startswith(f"{SCHEME}://") or not component or not topic:
+        raise Invalid("destination", f"a broker's topic is written {SCHEME}://component/topic")
+    found = BrokerTopic(unquote(component), unquote(topic))
+    if len(found.topic.encode()) > MAX_TOPIC_BYTES or not found.topic.isprintable():
+        raise Invalid("destination", f"a broker's topic is 1 to {MAX_TOPIC_BYTES} printable bytes")
+    return found
+
+
+class BrokerOutlet:
+    """Publishes due messages to brokers."""
+
+    together = BULK
+
+    def __init__(self, namespaces: Mapping[str, frozenset[str]]) -> None:
+        """`namespaces` says by component who may use it; `*` is all."""
+        self._namespaces = namespaces
+        self._find: Callable[[str], Broker | None] | None = None
+        self._calls: set[asyncio.Task[object]] = set()
+
+    def open(self, find: Callable[[str], Broker | None]) -> None:
+        """The components are there."""
+        self._find = find
+
+    async def close(self) -> None:
+        """Let the calls under way end."""
+        if self._calls:
+            await asyncio.wait(self._calls)
+
+    def check(self, destination: str) -> None:
+        """Raise `Invalid` unless this names a component and a topic."""
+        topic_of(destination)
+
+    def check_namespace(self, destination: str, namespace: str) -> None:
+        """Raise `Invalid` unless messages of a namespace may be sent to this topic."""
+        name, topic = topic_of(destination)
+        if not self._is_open(name, namespace):
+            open_ = sorted(one for one in self._namespaces if self._is_open(one, namespace))
+            near = get_close_matches(name, open_, 1)
+            if near:
+                hint = f"; did you mean {SCHEME}://{near[0]}/{topic}?"
+            elif open_:
+                hint = f"; there are {', '.join(open_)}"
+            else:
+                hint = (
+                    "; components are named in brokers.resources_path, and opened to it by [[brokers.allow]]"
+                )
+            raise Invalid(
+                "destination", f"no broker component {name!r} is open to namespace {namespace}{hint}"
+            )
+        broker = None if self._find is None else self._find(name)
+        if broker is not None and not broker.may_publish(topic):
+            raise Invalid("destination", f"component {name} does not let {topic!r} be published to")
+
+    def _is_open(self, name: str, namespace: str) -> bool:
+        allowed = self._namespaces.get(name, frozenset())
+        return namespace in allowed or ALL_NAMESPACES in allowed
+
+    def order_key(self, destination: str, key: str | None) -> str | None:
+        """With a key: one after another to the same topic."""
+        return None if key is None else f"{destination}#{key}"
+
+    async def send(self, delivery: Delivery) -> Verdict:
+        """Publish it."""
+        (verdict,) = await self.send_many([delivery])
+        return verdict
+
+    async def send_many(self, deliveries: Sequence[Delivery]) -> Sequence[Verdict]:
+        """Publish what is due for one topic."""
+        call = asyncio.current_task()
+        assert call is not None
+        self._calls.add(call)
+        try:
+            return await self._send(deliveries)
+        finally:
+            self._calls.discard(call)
+
+    async def _send(self, deliveries: Sequence[Delivery]) -> Sequence[Verdict]:
+        try:
+            name, topic = topic_of(deliveries[0].destination)
+        except Invalid as error:
+            return [Refused(error.reason)] * len(deliveries)
+        if self._find is None:
+            return [Retry("the components are not there yet", counted=False)] * len(deliveries)
+        broker = self._find(name)
+        if broker is None:
+            return [Missing(f"there is no broker component {name}")] * len(deliveries)
+        verdicts: dict[str, Verdict] = {
+            one.id: Missing(f"the broker component {name} is not open to namespace {one.namespace} any more")
+            for one in deliveries
+            if not self._is_open(name, one.namespace)
+        }
+        if not broker.may_publish(topic):
+            verdicts = {
+                one.id: Refused(f"component {name} does not let {topic!r} be published to any more")
+                for one in deliveries
+            }
+        left = [one for one in deliveries if one.id not in verdicts]
+        if left:
+            verdicts |= await _publish(broker, topic, left)
+        return [verdicts[one.id] for one in deliveries]
+
+
+async def _publish(broker: Broker, topic: str, deliveries: Sequence[Delivery]) -> dict[str, Verdict]:
+    """Give messages to a broker; the verdict on each, by its id."""
+    at_broker, component = broker.at_broker(topic), broker.component
+    failed: Mapping[str, ComponentError] = {}
+    try:
+        if len(deliveries) == 1:
+            (one,) = deliveries
+            await component.publish(at_broker, one.payload, metadata_of(one), one.headers.get(CONTENT_TYPE))
+        else:
+            failed = await component.bulk_publish(at_broker, list(map(_entry, deliveries)), {})
+    except ComponentError as error:
+        return dict.fromkeys((one.id for one in deliveries), verdict_of(error))
+    except Exception as error:  # noqa: BLE001 - a component's bug must leave nobody waiting
+        unclear = Retry(f"the component failed: {type(error).__name__}", uncertain=True)
+        return dict.fromkeys((one.id for one in deliveries), unclear)
+    verdicts: dict[str, Verdict] = dict.fromkeys((one.id for one in deliveries), Delivered())
+    return verdicts | {id_: verdict_of(error) for id_, error in failed.items()}
+
+
+def metadata_of(delivery: Delivery) -> dict[str, str]:
+    """The metadata of a publish: a message's headers, its id, and its order key."""
+    metadata = {name: text for name, text in delivery.headers.items() if name != CONTENT_TYPE}
+    metadata[ID] = delivery.id
+    if delivery.key is not None:
+        metadata.setdefault(PARTITION_KEY, delivery.key)
+    return metadata
+
+
+def _entry(delivery: Delivery) -> BulkEntry:
+    return BulkEntry(
+        entry_id=delivery.id, data=delivery.payload, content_type=delivery.headers.get(CONTENT_TYPE),
+        metadata=metadata_of(delivery),
+    )  # fmt: skip
