@@ -256,6 +256,17 @@ def test_commands_on_held_messages(bench: Bench) -> None:
     assert [bench.state(one) for one in ids] == ["cancelled", "sent", "scheduled"]
 
 
+def test_a_message_made_due_by_command_goes_out_when_its_place_is_resumed(bench: Bench) -> None:
+    pause(bench, ANN)
+    done = bench.schedule(owner="ann", delay_ms=HOUR_MS)
+    bench.ask(bench.engine.send(done.id))
+    bench.wait(10)
+    assert paused(bench) == {"place": 1}
+    resume(bench, ANN)
+    bench.wait(0)
+    assert bench.state(done.id) == "sent"
+
+
 def test_delayed_entries_of_a_paused_topic_are_held_too(bench: Bench) -> None:
     bench.publish("orders", b"later", deliver_at_ms=bench.now_ms + 1_000)
     bench.publish("orders", b"now")
@@ -392,6 +403,16 @@ def test_a_send_or_a_restart_ends_the_pause_and_a_cancel_the_message(bench: Benc
     assert paused(bench) == {}
     bench.wait(10_000)
     assert [bench.state(one) for one in ids] == ["sent", "sent", "cancelled"]
+
+
+def test_a_message_made_due_by_command_and_then_paused_goes_out_when_it_is_resumed(bench: Bench) -> None:
+    done = bench.schedule(FOREIGN, delay_ms=HOUR_MS)
+    sent = bench.engine.send(done.id)
+    view = bench.ask(bench.engine.pausing.pause(done.id))
+    assert (sent.value().commanded, view.paused) == (True, "message")
+    bench.ask(bench.engine.pausing.resume(done.id))
+    bench.wait(0)
+    assert bench.attempt().delivery.id == done.id
 
 
 def test_a_delayed_entry_can_be_paused(bench: Bench) -> None:

@@ -92,6 +92,17 @@ def test_they_return_in_order_and_before_what_is_due_after_them(bench: Bench) ->
     assert bench.arrived() == [b"2", b"1", b"0", b"9"]
 
 
+def test_one_that_a_command_made_due_goes_out_when_it_returns(bench: Bench) -> None:
+    done = bench.schedule(FOREIGN, delay_ms=DAY_MS)
+    restart(bench, has_outlet=False)
+    bench.ask(bench.engine.send(done.id))
+    bench.rest()
+    assert bench.engine.stats().stranded == {"sim": 1}
+    restart(bench, has_outlet=True)
+    bench.rest()
+    assert bench.attempt().delivery.id == done.id
+
+
 def test_many_return_in_several_steps() -> None:
     bench = Bench(ledger_settings=LedgerSettings(segment_bytes=1 << 20))
     messages = [Message(destination=FOREIGN, payload=b"%d" % n, delay_ms=1_000) for n in range(2_500)]

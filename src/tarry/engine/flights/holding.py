@@ -23,7 +23,7 @@ from tarry.engine.flights.returning import Returning
 from tarry.engine.journal.journal import Journal
 from tarry.engine.namespaces.pauses import paused
 from tarry.engine.records.delayed_entry import as_entry, as_message
-from tarry.engine.records.versions import end_unread, new_version
+from tarry.engine.records.versions import end_unread, new_version, wanted_at_ms
 from tarry.engine.state.engine_state import EngineState
 from tarry.ledger.record import Entry, Key, Put, Record, decode
 
@@ -110,7 +110,7 @@ class Holding:
         now_ms = self._clock.now_ms()
         topic = message.destination if message.destination.startswith(TOPIC_SCHEME) else None
         policy = self._state.policies.effective(topic, message.namespace)
-        asked_ms = message.due_at_ms or message.accepted_at_ms
+        asked_ms = wanted_at_ms(message)
         if policy.send_per_second > 0 and isinstance(waiting, Put):
             # It has had its turn then, and is not charged again.
             holder = message.namespace, message.owner

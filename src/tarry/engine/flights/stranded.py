@@ -18,7 +18,7 @@ from tarry.engine.due.horizon import Horizon
 from tarry.engine.flights.end_writer import EndWriter
 from tarry.engine.flights.returning import Returning
 from tarry.engine.journal.journal import Journal
-from tarry.engine.records.versions import new_version, scheme_of
+from tarry.engine.records.versions import new_version, scheme_of, wanted_at_ms
 from tarry.engine.state.engine_state import EngineState
 from tarry.ledger.record import Entry, Key, Put
 
@@ -96,5 +96,5 @@ class Stranded:
         """The version as which a message goes out, at its own due instant; None if its part is still missing."""
         if not isinstance(waiting, Put) or scheme_of(waiting.destination) not in self._outlets:
             return None
-        fire_at_ms = admission.earliest(waiting.due_at_ms or 0, waiting.accepted_at_ms, self._state.floor_ms)
+        fire_at_ms = admission.earliest(wanted_at_ms(waiting), waiting.accepted_at_ms, self._state.floor_ms)
         return new_version(waiting, key, fire_at_ms)

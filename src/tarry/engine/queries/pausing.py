@@ -20,7 +20,7 @@ from tarry.engine.namespaces.pauses import paused
 from tarry.engine.queries.commands import Commands
 from tarry.engine.queries.finding import Finding, Found
 from tarry.engine.queries.views import view_of_put
-from tarry.engine.records.versions import new_version
+from tarry.engine.records.versions import new_version, wanted_at_ms
 from tarry.engine.state.engine_state import EngineState
 from tarry.ledger.record import Put, Record
 
@@ -103,7 +103,7 @@ class Pausing:
             left_ms = 0 if put.commanded else max(0, (put.due_at_ms or 0) - put.delayed_since_ms)
             topic = put.destination if put.destination.startswith(TOPIC_SCHEME) else None
             policy = self._state.policies.effective(topic, put.namespace)
-            asked_ms = now_ms + left_ms if left_ms else put.due_at_ms or now_ms
+            asked_ms = now_ms + left_ms if left_ms else wanted_at_ms(put)
             due_at_ms, fire_at_ms = admission.instants(asked_ms, now_ms, self._state.floor_ms, policy)
             version = new_version(
                 put, found.current, fire_at_ms, due_at_ms=due_at_ms if left_ms else put.due_at_ms,

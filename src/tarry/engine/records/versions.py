@@ -104,6 +104,11 @@ def new_version(put: Put, key: Key, fire_at_ms: int, **changes: Any) -> Put:
     )
 
 
+def wanted_at_ms(put: Put) -> int:
+    """The instant from which a version is to go out: one that a command made due is due at any, whatever it was scheduled for."""
+    return 0 if put.commanded else put.due_at_ms or 0
+
+
 LETTER_HEADERS: Final = ("tarry-id", "tarry-destination", "tarry-reason", "tarry-attempts")
 """Headers that a dead letter has beside those of its message."""
 
