@@ -1,13 +1,16 @@
 """Three real Kafka brokers on 127.0.0.1, each a process of its own that can be killed, paused and started again.
 
 Each is broker and controller (KRaft), with 384 MB of heap. The first start fetches Kafka's jars with Maven.
+
+On a `Network` every connection goes through a link that can be cut: among the brokers to each broker's own, and from each
+client that is given a name to a listener of its own, so that one client can be cut off while others are not.
 """
 
 import contextlib
 import shutil
 import signal
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Final
@@ -17,6 +20,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
+from tests.cluster.links import Link, Network
 from tests.conformance.dapr.brokers.servers import ROOT, Server
 from tests.processes import free_port
 from tests.waiting import wait_until
@@ -30,6 +34,11 @@ SAFE: Final = {
     "retention.bytes": "-1",
 }
 """Settings of a topic that loses nothing that was acknowledged."""
+
+_DIRECT: Final = "DIRECT"
+"""The listener for clients that nobody cuts off."""
+_BETWEEN: Final = "BETWEEN"
+_CONTROLLER: Final = "CONTROLLER"
 
 
 def kafka_jars() -> str:
@@ -45,12 +54,27 @@ def kafka_jars() -> str:
 class Broker(Server):
     """One node of the cluster."""
 
-    def __init__(self, folder: Path, number: int, controller_port: int) -> None:
+    def __init__(
+        self, folder: Path, number: int, network: Network | None = None, clients: Sequence[str] = ()
+    ) -> None:
+        """`clients` get a listener each, which needs a network."""
         super().__init__(folder)
         self.number = number
-        self.controller_port = controller_port
         self.voters = ""
         self.settings: dict[str, str] = {}
+        self.data = folder / "data"
+        """Its share of the log; it may be a disk of its own."""
+        linked = (_BETWEEN, _CONTROLLER, *clients)
+        self._ports = {_DIRECT: self.port} | {name: free_port() for name in linked}
+        self.links: dict[str, Link] = (
+            {} if network is None else {name: Link(network, self._ports[name]) for name in linked}
+        )
+        """By listener: the way to it, if it can be cut."""
+
+    def advertised(self, listener: str = _DIRECT) -> str:
+        """The address at which others find a listener."""
+        link = self.links.get(listener)
+        return f"127.0.0.1:{self._ports[listener] if link is None else link.port}"
 
     def command(self) -> list[str]:
         """Java with the node's settings; the first time its folder is formatted."""
@@ -72,9 +96,12 @@ class Broker(Server):
             "process.roles": "broker,controller",
             "node.id": str(self.number),
             "controller.quorum.voters": self.voters,
-            "listeners": f"PLAINTEXT://127.0.0.1:{self.port},CONTROLLER://127.0.0.1:{self.controller_port}",
-            "controller.listener.names": "CONTROLLER",
-            "log.dirs": str(self.folder / "data"),
+            "listeners": ",".join(f"{name}://127.0.0.1:{port}" for name, port in self._ports.items()),
+            "advertised.listeners": ",".join(f"{name}://{self.advertised(name)}" for name in self._ports),
+            "listener.security.protocol.map": ",".join(f"{name}:PLAINTEXT" for name in self._ports),
+            "inter.broker.listener.name": _BETWEEN,
+            "controller.listener.names": _CONTROLLER,
+            "log.dirs": str(self.data),
             "broker.rack": f"rack-{self.number}",
             "offsets.topic.replication.factor": "3",
             "offsets.topic.num.partitions": "1",
@@ -86,6 +113,11 @@ class Broker(Server):
             "auto.create.topics.enable": "false",
             **self.settings,
         }
+
+    @property
+    def inbound(self) -> list[Link]:
+        """The ways by which the other brokers reach it."""
+        return [self.links[_BETWEEN], self.links[_CONTROLLER]]
 
     def pause(self) -> None:
         """SIGSTOP."""
@@ -99,11 +131,20 @@ class Broker(Server):
 class Brokers:
     """The cluster."""
 
-    def __init__(self, folder: Path, count: int = 3, **settings: str) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        count: int = 3,
+        *,
+        network: Network | None = None,
+        clients: Sequence[str] = (),
+        **settings: str,
+    ) -> None:
+        """`settings` of every broker, with `_` for the dot."""
         self.nodes = [
-            Broker(folder / f"broker-{number}", number, free_port()) for number in range(1, count + 1)
+            Broker(folder / f"broker-{number}", number, network, clients) for number in range(1, count + 1)
         ]
-        voters = ",".join(f"{node.number}@127.0.0.1:{node.controller_port}" for node in self.nodes)
+        voters = ",".join(f"{node.number}@{node.advertised(_CONTROLLER)}" for node in self.nodes)
         for node in self.nodes:
             node.voters = voters
             node.settings = {name.replace("_", "."): value for name, value in settings.items()}
@@ -114,6 +155,10 @@ class Brokers:
     def addresses(self) -> str:
         """Addresses for `bootstrap.servers`."""
         return ",".join(f"127.0.0.1:{node.port}" for node in self.nodes)
+
+    def addresses_for(self, client: str) -> str:
+        """The same, for a client with listeners of its own."""
+        return ",".join(node.advertised(client) for node in self.nodes)
 
     def start(self) -> None:
         """Start all of them and wait until they know each other."""
@@ -162,9 +207,16 @@ class Brokers:
 
 
 @contextlib.contextmanager
-def brokers(folder: Path, count: int = 3, **settings: str) -> Iterator[Brokers]:
+def brokers(
+    folder: Path,
+    count: int = 3,
+    *,
+    network: Network | None = None,
+    clients: Sequence[str] = (),
+    **settings: str,
+) -> Iterator[Brokers]:
     """A cluster that runs."""
-    cluster = Brokers(folder, count, **settings)
+    cluster = Brokers(folder, count, network=network, clients=clients, **settings)
     try:
         cluster.start()
         yield cluster
