@@ -11,6 +11,8 @@
 - `unreachable`: whether this connection can send and read now. Whoever waits for it long enough is told that the outcome is unknown.
 - `trim` really forgets.
 - `write`: somebody else writes something into it.
+
+`on_write` sees every record that comes into it.
 """
 
 from collections import deque
@@ -124,6 +126,7 @@ class SimulatedLog:
     def __init__(self, random: Random | int = 0, silence: float = 0.0) -> None:
         self.random = Random(random) if isinstance(random, int) else random
         self.silence = silence
+        self.on_write: Callable[[LogRecord], object] | None = None
         self.start = 0
         self.connections: list[SimulatedPartition] = []
         self._records: list[bytes] = []
@@ -147,6 +150,8 @@ class SimulatedLog:
     def write(self, data: bytes) -> int:
         """Put a record at the end; return its offset."""
         self._records.append(data)
+        if self.on_write is not None:
+            self.on_write(LogRecord(self.end - 1, data))
         return self.end - 1
 
     def read(self, offset: int) -> list[LogRecord]:

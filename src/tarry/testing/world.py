@@ -29,6 +29,7 @@ from tarry.engine.settings import EngineSettings
 from tarry.engine.wiring import Surroundings
 from tarry.ledger.copy import LedgerCopy
 from tarry.ledger.ledger import Ledger, LedgerSettings
+from tarry.ledger.log.envelope import PART_BYTES
 from tarry.ledger.log.replicated_log import LogNode, ReplicatedLog
 from tarry.testing.clock import SimulatedClock
 from tarry.testing.disk import SimulatedDisk
@@ -87,8 +88,16 @@ class World(Insides):
         self.isolated: list[tuple[int, Exception]] = []
         self.log = log
         self.node = node
+        self.id_check = b""
+        """Shows which id key this node has."""
+        self.in_flight = 5
+        """How many frames may be on their way to the log at once."""
+        self.part_bytes = PART_BYTES
+        """Most content of one record of the log."""
         self.connection: SimulatedPartition | None = None
         """To the log, in this life."""
+        self.side: ReplicatedLog | None = None
+        """This node's side of the log, in this life: a standby's, or the owner's after `claim`."""
         self._claims = 0
         self._seed = seed
         self._engine: Engine | None = None
@@ -105,8 +114,10 @@ class World(Insides):
     # A life
 
     def start(self, set_aside: Sequence[int] = ()) -> Engine:
-        """Begin a life: recover what the last one left, without some records. Raises what recovery raises."""
-        self._end()
+        """Begin a life: recover what the last one left, without some records. Raises what recovery raises.
+
+        With a log, this node claims it, unless it has done so as a standby.
+        """
         ledger = self._open_ledger()
         registry = SimulatedRegistry(self.registry_disk)
         given = Surroundings(
@@ -133,17 +144,31 @@ class World(Insides):
         return engine
 
     def _open_ledger(self) -> Ledger:
+        if self.running:
+            self._disconnect()
+        self._end_engine()
         if self.log is None:
             return Ledger.open(
                 self.disk, "ledger", self.ledger_settings, self.clock, new_ledger_id=_LEDGER_ID
             )
-        self.connection = self.log.connect(self.node)
-        replicated = ReplicatedLog(
-            self.connection, LedgerCopy.open(self.disk, "ledger"), LogNode(self.node, b"")
-        )
+        side = self.side if self.side is not None and self.side.owns else self.claim()
+        return Ledger.open(self.disk, "ledger", self.ledger_settings, self.clock, log=side)
+
+    def stand_by(self) -> ReplicatedLog:
+        """Begin a life as a standby, which follows the log into its copy: `world.side.follow()`."""
+        assert self.log is not None
+        self._end()
+        self.connection = self.log.connect(self.node, self.in_flight)
+        copy = LedgerCopy.open(self.disk, "ledger")
+        self.side = ReplicatedLog(self.connection, copy, LogNode(self.node, self.id_check), self.part_bytes)
+        return self.side
+
+    def claim(self) -> ReplicatedLog:
+        """Become the owner of the log, as a standby or anew; `start` makes an engine of it. Raises what a claim raises."""
+        side = self.side or self.stand_by()
         self._claims += 1
-        replicated.claim(self.clock.now_ms(), f"{self.node} {self._claims}".encode(), _LEDGER_ID)
-        return Ledger.open(self.disk, "ledger", self.ledger_settings, self.clock, log=replicated)
+        side.claim(self.clock.now_ms(), f"{self.node} {self._claims}".encode(), _LEDGER_ID)
+        return side
 
     def _isolated(self, seq: int, error: Exception) -> None:
         """An error about one message: in a simulation that is a bug, unless it is expected."""
@@ -168,9 +193,17 @@ class World(Insides):
         self.registry_disk.lose(lose_transactions)
 
     def _end(self) -> None:
-        engine, self._engine = self._engine, None
+        self._disconnect()
+        self._end_engine()
+
+    def _disconnect(self) -> None:
+        """Let go of the log; what is on its way there may still arrive."""
+        self.side = None
         if self.connection is not None:
             self.connection.closed = True
+
+    def _end_engine(self) -> None:
+        engine, self._engine = self._engine, None
         self.offloaded.clear()
         self.outlet.forget()
         if engine is not None:
@@ -181,6 +214,17 @@ class World(Insides):
     def tick(self) -> int:
         """One turn of the engine; the instant at which it wants the next, or 0 for at once."""
         return self.engine.tick()
+
+    @property
+    def running(self) -> bool:
+        """Whether there is an engine: not before `start`, nor after the end of its life."""
+        return self._engine is not None
+
+    def commit_some(self, *, wait: bool) -> int:
+        """Give the log a frame and hear of others, if there are any; with a log, more of them may be on their way then."""
+        records = self.ledger.commit(_WAIT_S if wait else 0.0)
+        self.engine.pump()
+        return records
 
     def commit(self) -> int:
         """One group commit, and what follows it; the number of records."""
