@@ -10,9 +10,6 @@ from pathlib import Path
 
 PACKAGE = Path(__file__).parent.parent.parent / "src" / "tarry"
 
-TO_GO = {"Endpoints", "Operation", "Served"}
-"""Names that doors give to what the HTTP kit has too, until they are on the kit."""
-
 
 def public_classes(source: str) -> list[str]:
     return [
@@ -37,7 +34,5 @@ def test_public_classes_are_found() -> None:
 
 
 def test_no_two_public_classes_have_one_name() -> None:
-    twice = {
-        name: modules for (_, name), modules in homes().items() if len(modules) > 1 and name not in TO_GO
-    }
+    twice = {name: modules for (_, name), modules in homes().items() if len(modules) > 1}
     assert not twice

@@ -79,7 +79,7 @@ class Stretch(NamedTuple):
     last_seq: int
 
 
-class Walk:
+class FrameWalk:
     """Finds the frames of seqs that are asked for in rising order, reading the file in windows."""
 
     __slots__ = ("_base", "_data", "_offset", "_segment", "_seq", "_window_bytes")
@@ -133,7 +133,7 @@ class Reader:
 
     def read(self, seq: int) -> StoredRecord:
         """One record."""
-        walk = Walk(_WINDOW_BYTES)
+        walk = FrameWalk(_WINDOW_BYTES)
         found = self._find(seq, walk)
         return found if isinstance(found, StoredRecord) else self._one(found, seq, walk)
 
@@ -143,7 +143,7 @@ class Reader:
         rising_seqs = seqs[order]
         rising: list[int] = rising_seqs.tolist()
         found: list[bytes] = []
-        walk = Walk(4 * _WINDOW_BYTES)
+        walk = FrameWalk(4 * _WINDOW_BYTES)
         at = 0
         while at < len(rising):
             seq = rising[at]
@@ -174,14 +174,14 @@ class Reader:
                 self.opened(segment)
                 offset, seq = BLOCK_BYTES, segment.first_seq
                 if from_seq > seq:
-                    offset, header = Walk(_WINDOW_BYTES).find(segment, from_seq, segment.point(from_seq))
+                    offset, header = FrameWalk(_WINDOW_BYTES).find(segment, from_seq, segment.point(from_seq))
                     seq = header.first_seq
                 yield from replay(segment, offset, seq, from_seq, upto_seq)
 
     def stretch(self, from_seq: int, upto_seq: int) -> Stretch:
         """The frames from the one that holds `from_seq` to the one with `upto_seq`, or to the end of the segment."""
         segment = self._segment(from_seq)
-        walk = Walk(_WINDOW_BYTES)
+        walk = FrameWalk(_WINDOW_BYTES)
         offset, first = walk.find(segment, from_seq, segment.point(from_seq))
         upto_seq = min(upto_seq, segment.last_seq)
         end, last = walk.find(segment, upto_seq, segment.point(upto_seq))
@@ -233,7 +233,7 @@ class Reader:
             self.opened(segment)
         return segment
 
-    def _find(self, seq: int, walk: Walk) -> FrameTable | StoredRecord:
+    def _find(self, seq: int, walk: FrameWalk) -> FrameTable | StoredRecord:
         """The proved table of the frame that holds `seq`; or the record, if it is alone in its frame."""
         segment = self._segment(seq)
         point = segment.point(seq)
@@ -268,7 +268,7 @@ class Reader:
                 if len(self._tables) > TABLES:
                     self._tables.popitem(last=False)
 
-    def _one(self, table: FrameTable, seq: int, walk: Walk) -> StoredRecord:
+    def _one(self, table: FrameTable, seq: int, walk: FrameWalk) -> StoredRecord:
         i = seq - table.first_seq
         kind, _, lane, size, crc, fire_at_ms, _, _ = ROW.unpack_from(table.rows, ROW_BYTES * i)
         begin = int(table.ends[i])
@@ -289,7 +289,7 @@ class Reader:
         return bodies
 
 
-def _load_single(segment: Segment, offset: int, header: Header, walk: Walk) -> StoredRecord:
+def _load_single(segment: Segment, offset: int, header: Header, walk: FrameWalk) -> StoredRecord:
     """Read and prove a frame with one record."""
     data, at = walk.bytes_at(segment, offset, header.length)
     check_frame(data, at, header)
@@ -298,7 +298,7 @@ def _load_single(segment: Segment, offset: int, header: Header, walk: Walk) -> S
     return StoredRecord(header.first_seq, kind, lane, fire_at_ms, data[at : at + size])
 
 
-def _load(segment: Segment, offset: int, header: Header, walk: Walk) -> FrameTable:
+def _load(segment: Segment, offset: int, header: Header, walk: FrameWalk) -> FrameTable:
     """Read and prove the table of a frame."""
     table_bytes = HEADER_BYTES + ROW_BYTES * header.records
     data, at = walk.bytes_at(segment, offset, table_bytes)

@@ -13,7 +13,7 @@ from tarry.doors.dapr import errors
 from tarry.doors.dapr.errors import Refusal, spend
 from tarry.doors.dapr.http_endpoints import JSON_HEADERS, HttpEndpoints
 from tarry.doors.dapr.metadata import Metadata
-from tarry.doors.dapr.operations import DAPR_HTTP, OPERATIONS, Operation
+from tarry.doors.dapr.operations import DAPR_HTTP, OPERATIONS, DaprOperation
 from tarry.doors.dapr.passing import HttpPassing
 from tarry.doors.dapr.publishing import Publishing
 from tarry.http.application import Endpoint
@@ -21,22 +21,9 @@ from tarry.http.errors import BodyTooLarge, PathNotText
 from tarry.http.request import Request
 from tarry.http.response import Response
 from tarry.http.routing import Routes
+from tarry.http.served import Served
 
 _log = logging.getLogger(__name__)
-
-
-class Served:
-    """An operation at one of its paths, with the endpoint that serves it here."""
-
-    __slots__ = ("endpoint", "head", "method", "path", "right")
-
-    def __init__(self, operation: Operation, method: str, path: str, endpoint: Endpoint) -> None:
-        self.method = method
-        self.path = path
-        # As in Dapr, where a HEAD is not served.
-        self.head = False
-        self.right = operation.right
-        self.endpoint = endpoint
 
 
 class HttpApi:
@@ -54,12 +41,8 @@ class HttpApi:
         endpoints = HttpEndpoints(publishing, metadata)
         self._routes = Routes(
             (
-                Served(
-                    one,
-                    method,
-                    path,
-                    Endpoint(one.endpoint(endpoints), max_body_bytes if one.takes_body else None),
-                )
+                # As in Dapr, where a HEAD is not served.
+                Served(method, path, one.right, _endpoint(one, endpoints, max_body_bytes), head=False)
                 for one in OPERATIONS
                 for path in (one.path, *one.also)
                 for method in one.methods
@@ -118,6 +101,10 @@ class HttpApi:
             return refused(Refusal(errors.METADATA, "the path is not UTF-8"))
         _log.error("a request failed with %s", told(error))
         return refused(Refusal(errors.PUBLISH, "something went wrong inside; the log says what"))
+
+
+def _endpoint(operation: DaprOperation, endpoints: HttpEndpoints, max_body_bytes: int) -> Endpoint:
+    return Endpoint(operation.endpoint(endpoints), max_body_bytes if operation.takes_body else None)
 
 
 def refused(refusal: Refusal, *, close: bool = False) -> Response:

@@ -14,7 +14,7 @@ from tarry.http.request import Request
 _WRITES: Final = ("POST", "PUT")
 
 
-class Operation(NamedTuple):
+class DaprOperation(NamedTuple):
     """One path, and the methods that do the same there."""
 
     methods: tuple[str, ...]
@@ -33,19 +33,25 @@ class Operation(NamedTuple):
         return [f"{method} {self.path.replace('...', '')}" for method in self.methods]
 
 
-def _publishing(path: str, endpoint: Callable[[HttpEndpoints], Callable[[Request], Outcome]]) -> Operation:
+def _publishing(
+    path: str, endpoint: Callable[[HttpEndpoints], Callable[[Request], Outcome]]
+) -> DaprOperation:
     also = (path, path + "/{pubsub}")
-    return Operation(_WRITES, path + "/{pubsub}/{topic...}", PRODUCE, endpoint, takes_body=True, also=also)
+    return DaprOperation(
+        _WRITES, path + "/{pubsub}/{topic...}", PRODUCE, endpoint, takes_body=True, also=also
+    )
 
 
 OPERATIONS: Final = (
-    Operation(("GET",), "/v1.0/healthz", OPEN, lambda at: at.ready),
-    Operation(("GET",), "/v1.0/healthz/outbound", OPEN, lambda at: at.outbound),
+    DaprOperation(("GET",), "/v1.0/healthz", OPEN, lambda at: at.ready),
+    DaprOperation(("GET",), "/v1.0/healthz/outbound", OPEN, lambda at: at.outbound),
     _publishing("/v1.0/publish", lambda at: at.publish),
     _publishing("/v1.0/publish/bulk", lambda at: at.publish_bulk),
     _publishing("/v1.0-alpha1/publish/bulk", lambda at: at.publish_bulk),
-    Operation(("GET",), "/v1.0/metadata", PRODUCER, lambda at: at.show_metadata),
-    Operation(("PUT",), "/v1.0/metadata/{key...}", PRODUCE_ALL, lambda at: at.set_metadata, takes_body=True),
+    DaprOperation(("GET",), "/v1.0/metadata", PRODUCER, lambda at: at.show_metadata),
+    DaprOperation(
+        ("PUT",), "/v1.0/metadata/{key...}", PRODUCE_ALL, lambda at: at.set_metadata, takes_body=True
+    ),
 )
 
 DAPR_HTTP: Final[Mapping[str, Right]] = {

@@ -13,7 +13,7 @@ from tarry.core.access import Access
 from tarry.core.errors import Invalid, TarryError, TooLarge
 from tarry.core.faults import told
 from tarry.core.figure import Figure
-from tarry.core.rights import Right
+from tarry.core.rights import OPEN
 from tarry.doors.http.gate import Gate
 from tarry.doors.http.messages.batches import BatchEndpoints
 from tarry.doors.http.messages.bulk import BulkEndpoints
@@ -44,6 +44,7 @@ from tarry.http.errors import BodyTooLarge, BodyTooSlow, PathNotText
 from tarry.http.request import Request
 from tarry.http.response import Response
 from tarry.http.routing import Routes
+from tarry.http.served import Served
 from tarry.index.progress import Progress
 
 _log = logging.getLogger(__name__)
@@ -51,26 +52,6 @@ _log = logging.getLogger(__name__)
 Page = Callable[[Request], Response]
 
 METRICS: Final = "/metrics"
-
-
-class Served:
-    """An operation with the endpoint that serves it here."""
-
-    __slots__ = ("endpoint", "head", "is_open", "method", "path", "right")
-
-    def __init__(self, operation: Operation, endpoints: Endpoints, settings: HttpSettings) -> None:
-        self.method = operation.method
-        self.path = operation.path
-        self.head = operation.head
-        self.right: Right = operation.right
-        self.is_open = self.right.reach == "open" or (self.path == METRICS and settings.metrics_open)
-        """Whether it is served to everybody, also before there is anything to protect."""
-        self.endpoint = Endpoint(
-            operation.endpoint(endpoints),
-            None if operation.body is None else settings.max_body_bytes,
-            streams=operation.streams,
-            timeout_ms=settings.body_timeout_ms,
-        )
 
 
 class HttpApp:
@@ -112,7 +93,7 @@ class HttpApp:
             overview=OverviewEndpoints(engine, __version__, access, sent, sessions, batches, progress),
             status=StatusEndpoints(engine, sessions, batches, sent, access, documents, progress, figures),
         )
-        self._routes = Routes([Served(one, endpoints, settings) for one in OPERATIONS])
+        self._routes = Routes([_served(one, endpoints, settings) for one in OPERATIONS])
 
     def open(self, request: Request) -> Endpoint:
         """Let a request in, and find its endpoint."""
@@ -121,7 +102,7 @@ class HttpApp:
             return self._open_elsewhere(request)
         route, parts = found
         served = route.rows.get(request.method)
-        if served is None or not served.is_open:
+        if served is None or served.right.reach != "open":
             request.caller = self._gate.let_in(request)
         if served is None:
             raise HttpRefusal(
@@ -170,6 +151,18 @@ class HttpApp:
     def stop(self) -> None:
         """End every consumer session and event stream, so that the listener can end."""
         self._sessions.stop()
+
+
+def _served(operation: Operation, endpoints: Endpoints, settings: HttpSettings) -> Served:
+    endpoint = Endpoint(
+        operation.endpoint(endpoints),
+        None if operation.body is None else settings.max_body_bytes,
+        streams=operation.streams,
+        timeout_ms=settings.body_timeout_ms,
+    )
+    is_open = operation.path == METRICS and settings.metrics_open
+    right = OPEN if is_open else operation.right
+    return Served(operation.method, operation.path, right, endpoint, operation.head)
 
 
 def build_app(

@@ -36,8 +36,8 @@ log = logging.getLogger(__name__)
 _PREFLIGHT: Final = Endpoint(preflight)
 
 
-class Served:
-    """An operation at one of its paths, with the endpoint that serves it here."""
+class MatrixServed:
+    """An operation at one of its paths. Whose token it is, is asked of the homeserver where it is not known yet."""
 
     __slots__ = (
         "_accounts",
@@ -96,7 +96,7 @@ class MatrixApp:
             transactions=self._transactions,
         )
         self._routes = Routes(
-            [Served(one, path, endpoints, parts.accounts) for one in OPERATIONS for path in one.paths],
+            [MatrixServed(one, path, endpoints, parts.accounts) for one in OPERATIONS for path in one.paths],
             empty_parts=True,
         )
         self._proxy = Proxy(parts.homeserver, parts.settings.trusted_proxies)
@@ -140,7 +140,7 @@ class MatrixApp:
         return refused(internal())
 
 
-def _is_own(rows: dict[str, Served], query: bytes) -> bool:
+def _is_own(rows: dict[str, MatrixServed], query: bytes) -> bool:
     """Whether a request at a path of the door's own is its own by its query too: all rows of a path ask for the same."""
     when = next(iter(rows.values())).when
     return when is None or when(query)

@@ -12,7 +12,13 @@ from tarry.core.errors import RateLimited, TarryError
 from tarry.core.faults import told
 from tarry.core.limits import SECOND_MS
 from tarry.core.rights import Right
-from tarry.doors.pulsar.admin.call import BODY_WITHIN_MS, MAX_BODY_BYTES, AdminCall, AdminEndpoint, Operation
+from tarry.doors.pulsar.admin.call import (
+    BODY_WITHIN_MS,
+    MAX_BODY_BYTES,
+    AdminCall,
+    AdminEndpoint,
+    AdminOperation,
+)
 from tarry.doors.pulsar.admin.operations import OPERATIONS
 from tarry.doors.pulsar.admin.refusals import RestError, refusal_of
 from tarry.doors.pulsar.broker import Broker
@@ -21,25 +27,12 @@ from tarry.http.errors import BodyTooLarge, BodyTooSlow, PathNotText
 from tarry.http.request import Request
 from tarry.http.response import Response
 from tarry.http.routing import Routes
+from tarry.http.served import Served
 
 log = logging.getLogger("tarry.pulsar")
 
 PATHS: Final = ("/admin/", "/lookup/")
 """Prefixes of the paths that this application answers."""
-
-
-class Served:
-    """An operation with the endpoint that serves it here."""
-
-    __slots__ = ("endpoint", "head", "method", "path", "right")
-
-    def __init__(self, app: "AdminApp", operation: Operation) -> None:
-        self.method = operation.method
-        self.path = operation.path
-        self.head = True
-        self.right = operation.right
-        takes = None if self.method == "GET" else MAX_BODY_BYTES
-        self.endpoint = Endpoint(partial(app.serve, operation.endpoint), takes, timeout_ms=BODY_WITHIN_MS)
 
 
 class AdminApp:
@@ -49,7 +42,12 @@ class AdminApp:
         self.broker: Broker | None = None
         self._service_url = service_url
         """Where somebody finds the binary protocol who knows this machine under a name."""
-        self._routes = Routes([Served(self, operation) for operation in OPERATIONS])
+        self._routes = Routes([self._served(operation) for operation in OPERATIONS])
+
+    def _served(self, operation: AdminOperation) -> Served:
+        takes = None if operation.method == "GET" else MAX_BODY_BYTES
+        endpoint = Endpoint(partial(self.serve, operation.endpoint), takes, timeout_ms=BODY_WITHIN_MS)
+        return Served(operation.method, operation.path, operation.right, endpoint)
 
     def open(self, request: Request) -> Endpoint:
         """Let a request in, and find its endpoint."""

@@ -136,7 +136,7 @@ def _number(text: str, name: str) -> int:
 AdminEndpoint = Callable[[AdminCall], Awaitable[Response]]
 
 
-class Operation(NamedTuple):
+class AdminOperation(NamedTuple):
     """One method of one path of the administration."""
 
     method: str
@@ -152,7 +152,7 @@ class Operation(NamedTuple):
         return f"{self.method} {self.path}"
 
 
-Operations = Sequence[Operation]
+Operations = Sequence[AdminOperation]
 """The operations of one module."""
 
 

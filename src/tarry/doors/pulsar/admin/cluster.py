@@ -3,7 +3,7 @@
 from typing import Final
 
 from tarry.core.rights import GOVERN_ALL, OPEN, SEE, TOKEN, USE
-from tarry.doors.pulsar.admin.call import AdminCall, Operation, Operations, answer, plain
+from tarry.doors.pulsar.admin.call import AdminCall, AdminOperation, Operations, answer, plain
 from tarry.doors.pulsar.admin.refusals import RestError
 from tarry.http.response import Response
 
@@ -97,15 +97,15 @@ def _web(call: AdminCall) -> str:
 _TOPIC: Final = "/lookup/v2/topic/persistent/{tenant}/{namespace}/{topic}"
 
 OPERATIONS: Operations = (
-    Operation("GET", "/admin/v2/clusters", SEE, clusters),
-    Operation("GET", "/admin/v2/clusters/{cluster}", GOVERN_ALL, cluster),
-    Operation("GET", "/admin/v2/brokers", GOVERN_ALL, brokers),
-    Operation("GET", "/admin/v2/brokers/health", OPEN, health),
-    Operation("GET", "/admin/v2/brokers/ready", TOKEN, health),
-    Operation("GET", "/admin/v2/brokers/version", SEE, version),
-    Operation("GET", "/admin/v2/brokers/leaderBroker", GOVERN_ALL, leader),
-    Operation("GET", "/admin/v2/brokers/configuration/runtime", GOVERN_ALL, configuration),
-    Operation("GET", "/admin/v2/brokers/{cluster}", GOVERN_ALL, brokers),
-    Operation("GET", _TOPIC, USE, lookup),
-    Operation("GET", _TOPIC + "/bundle", USE, bundle),
+    AdminOperation("GET", "/admin/v2/clusters", SEE, clusters),
+    AdminOperation("GET", "/admin/v2/clusters/{cluster}", GOVERN_ALL, cluster),
+    AdminOperation("GET", "/admin/v2/brokers", GOVERN_ALL, brokers),
+    AdminOperation("GET", "/admin/v2/brokers/health", OPEN, health),
+    AdminOperation("GET", "/admin/v2/brokers/ready", TOKEN, health),
+    AdminOperation("GET", "/admin/v2/brokers/version", SEE, version),
+    AdminOperation("GET", "/admin/v2/brokers/leaderBroker", GOVERN_ALL, leader),
+    AdminOperation("GET", "/admin/v2/brokers/configuration/runtime", GOVERN_ALL, configuration),
+    AdminOperation("GET", "/admin/v2/brokers/{cluster}", GOVERN_ALL, brokers),
+    AdminOperation("GET", _TOPIC, USE, lookup),
+    AdminOperation("GET", _TOPIC + "/bundle", USE, bundle),
 )

@@ -6,7 +6,7 @@ from msgspec import Struct
 
 from tarry.core.names import partition_number
 from tarry.core.rights import CONSUME, USE
-from tarry.doors.pulsar.admin.call import AdminCall, Operation, Operations, answer
+from tarry.doors.pulsar.admin.call import AdminCall, AdminOperation, Operations, answer
 from tarry.doors.pulsar.admin.refusals import RestError, no_subscription
 from tarry.doors.pulsar.admin.subscriptions import shown_message
 from tarry.doors.pulsar.ids import entry_of, is_of, ledger_of, text_of_id
@@ -107,9 +107,9 @@ def _message(call: AdminCall, topic: Topic, entry_id: int) -> Response:
 _ONE: Final = "/admin/v2/persistent/{tenant}/{namespace}/{topic}"
 
 OPERATIONS: Operations = (
-    Operation("GET", _ONE + "/ledger/{ledger}/entry/{entry}", CONSUME, by_id),
-    Operation("GET", _ONE + "/examinemessage", CONSUME, examine),
-    Operation("GET", _ONE + "/messageid/{timestamp}", USE, at_time),
-    Operation("PUT", _ONE + "/backlogSize", USE, backlog_size),
-    Operation("POST", _ONE + "/subscription/{subscription}/analyzeBacklog", USE, analyze),
+    AdminOperation("GET", _ONE + "/ledger/{ledger}/entry/{entry}", CONSUME, by_id),
+    AdminOperation("GET", _ONE + "/examinemessage", CONSUME, examine),
+    AdminOperation("GET", _ONE + "/messageid/{timestamp}", USE, at_time),
+    AdminOperation("PUT", _ONE + "/backlogSize", USE, backlog_size),
+    AdminOperation("POST", _ONE + "/subscription/{subscription}/analyzeBacklog", USE, analyze),
 )

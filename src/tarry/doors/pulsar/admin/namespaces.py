@@ -8,7 +8,7 @@ from msgspec import Struct
 from tarry.core.errors import Conflict, NotFound
 from tarry.core.names import check_part
 from tarry.core.rights import GOVERN, GOVERN_ALL, GOVERN_LISTED, USE
-from tarry.doors.pulsar.admin.call import AdminCall, Operation, Operations, answer
+from tarry.doors.pulsar.admin.call import AdminCall, AdminOperation, Operations, answer
 from tarry.doors.pulsar.admin.cluster import CLUSTER
 from tarry.doors.pulsar.admin.policies import of_namespace, quotas_of
 from tarry.doors.pulsar.admin.refusals import RestError, no_namespace
@@ -190,21 +190,21 @@ _TENANT = "/admin/v2/tenants/{tenant}"
 _ONE = "/admin/v2/namespaces/{tenant}/{namespace}"
 
 OPERATIONS: Operations = (
-    Operation("GET", "/admin/v2/tenants", GOVERN_ALL, tenants),
-    Operation("GET", _TENANT, GOVERN_ALL, tenant),
-    Operation("PUT", _TENANT, GOVERN_ALL, create_tenant),
-    Operation("POST", _TENANT, GOVERN_ALL, update_tenant),
-    Operation("DELETE", _TENANT, GOVERN_ALL, delete_tenant),
-    Operation("GET", "/admin/v2/namespaces/{tenant}", GOVERN_LISTED, namespaces),
-    Operation("GET", _ONE, GOVERN, namespace),
-    Operation("PUT", _ONE, GOVERN, create_namespace),
-    Operation("DELETE", _ONE, GOVERN, delete_namespace),
-    Operation("GET", _ONE + "/topics", USE, topics_of),
-    Operation("GET", _ONE + "/bundles", GOVERN, bundles),
-    Operation("PUT", _ONE + "/unload", GOVERN, unload),
-    Operation("PUT", _ONE + "/{bundle}/unload", GOVERN, unload),
-    Operation("GET", _ONE + "/permissions", GOVERN, permissions),
-    Operation("POST", _ONE + "/clearBacklog", GOVERN, clear_backlog),
-    Operation("POST", _ONE + "/clearBacklog/{subscription}", GOVERN, clear_backlog),
-    Operation("POST", _ONE + "/unsubscribe/{subscription}", GOVERN, unsubscribe),
+    AdminOperation("GET", "/admin/v2/tenants", GOVERN_ALL, tenants),
+    AdminOperation("GET", _TENANT, GOVERN_ALL, tenant),
+    AdminOperation("PUT", _TENANT, GOVERN_ALL, create_tenant),
+    AdminOperation("POST", _TENANT, GOVERN_ALL, update_tenant),
+    AdminOperation("DELETE", _TENANT, GOVERN_ALL, delete_tenant),
+    AdminOperation("GET", "/admin/v2/namespaces/{tenant}", GOVERN_LISTED, namespaces),
+    AdminOperation("GET", _ONE, GOVERN, namespace),
+    AdminOperation("PUT", _ONE, GOVERN, create_namespace),
+    AdminOperation("DELETE", _ONE, GOVERN, delete_namespace),
+    AdminOperation("GET", _ONE + "/topics", USE, topics_of),
+    AdminOperation("GET", _ONE + "/bundles", GOVERN, bundles),
+    AdminOperation("PUT", _ONE + "/unload", GOVERN, unload),
+    AdminOperation("PUT", _ONE + "/{bundle}/unload", GOVERN, unload),
+    AdminOperation("GET", _ONE + "/permissions", GOVERN, permissions),
+    AdminOperation("POST", _ONE + "/clearBacklog", GOVERN, clear_backlog),
+    AdminOperation("POST", _ONE + "/clearBacklog/{subscription}", GOVERN, clear_backlog),
+    AdminOperation("POST", _ONE + "/unsubscribe/{subscription}", GOVERN, unsubscribe),
 )

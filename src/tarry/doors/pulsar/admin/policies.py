@@ -8,7 +8,7 @@ import msgspec
 
 from tarry.core.policy import Effective, Policy, Scope
 from tarry.core.rights import GOVERN, GOVERN_ALL
-from tarry.doors.pulsar.admin.call import AdminCall, AdminEndpoint, Operation, Operations, answer
+from tarry.doors.pulsar.admin.call import AdminCall, AdminEndpoint, AdminOperation, Operations, answer
 from tarry.doors.pulsar.admin.refusals import RestError
 from tarry.doors.pulsar.admin.shapes import (
     DEDUPLICATION,
@@ -130,7 +130,7 @@ def _quota(find: _Find, act: Callable[[_Find, Facet], AdminEndpoint]) -> AdminEn
     return of_type
 
 
-def _operations() -> Iterator[Operation]:
+def _operations() -> Iterator[AdminOperation]:
     namespace, topic = (
         "/admin/v2/namespaces/{tenant}/{namespace}",
         "/admin/v2/persistent/{tenant}/{namespace}/{topic}",
@@ -139,9 +139,9 @@ def _operations() -> Iterator[Operation]:
         at_namespace = find is of_namespace
         # As in Pulsar, only a superuser changes whether and how long a namespace delays.
         delays = GOVERN_ALL if at_namespace else GOVERN
-        yield Operation("GET", path + "/delayedDelivery", GOVERN, _show(find, DELAYED_DELIVERY))
-        yield Operation("POST", path + "/delayedDelivery", delays, _set(find, DELAYED_DELIVERY))
-        yield Operation("DELETE", path + "/delayedDelivery", delays, _remove(find, DELAYED_DELIVERY))
+        yield AdminOperation("GET", path + "/delayedDelivery", GOVERN, _show(find, DELAYED_DELIVERY))
+        yield AdminOperation("POST", path + "/delayedDelivery", delays, _set(find, DELAYED_DELIVERY))
+        yield AdminOperation("DELETE", path + "/delayedDelivery", delays, _remove(find, DELAYED_DELIVERY))
         # At a topic the word is another one.
         deduplication = "/deduplication" if at_namespace else "/deduplicationEnabled"
         for end, aspect, *query in (
@@ -149,12 +149,12 @@ def _operations() -> Iterator[Operation]:
             ("/retention", RETENTION),
             (deduplication, DEDUPLICATION),
         ):
-            yield Operation("GET", path + end, GOVERN, _show(find, aspect))
-            yield Operation("POST", path + end, GOVERN, _set(find, aspect, *query))
-            yield Operation("DELETE", path + end, GOVERN, _remove(find, aspect))
-        yield Operation("GET", path + "/backlogQuotaMap", GOVERN, _show_quotas(find))
-        yield Operation("POST", path + "/backlogQuota", GOVERN, _quota(find, _set))
-        yield Operation("DELETE", path + "/backlogQuota", GOVERN, _quota(find, _remove))
+            yield AdminOperation("GET", path + end, GOVERN, _show(find, aspect))
+            yield AdminOperation("POST", path + end, GOVERN, _set(find, aspect, *query))
+            yield AdminOperation("DELETE", path + end, GOVERN, _remove(find, aspect))
+        yield AdminOperation("GET", path + "/backlogQuotaMap", GOVERN, _show_quotas(find))
+        yield AdminOperation("POST", path + "/backlogQuota", GOVERN, _quota(find, _set))
+        yield AdminOperation("DELETE", path + "/backlogQuota", GOVERN, _quota(find, _remove))
 
 
 OPERATIONS: Operations = tuple(_operations())

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from tarry.core.names import parse_topic, unpartitioned
 from tarry.core.rights import GOVERN
-from tarry.doors.pulsar.admin.call import AdminCall, AdminEndpoint, Operation, Operations, answer
+from tarry.doors.pulsar.admin.call import AdminCall, AdminEndpoint, AdminOperation, Operations, answer
 from tarry.doors.pulsar.admin.refusals import RestError
 from tarry.doors.pulsar.rules import STRATEGIES, AutoTopicCreation, Limit, RuleLevel, Rules
 from tarry.engine.api import MAX_PARTITIONS
@@ -191,7 +191,7 @@ def _without(place: RulePlace, key: str) -> dict[str, str]:
     return {name: value for name, value in place.rules.properties.items() if name != key}
 
 
-def _operations() -> Iterator[Operation]:
+def _operations() -> Iterator[AdminOperation]:
     namespace, topic = (
         "/admin/v2/namespaces/{tenant}/{namespace}",
         "/admin/v2/persistent/{tenant}/{namespace}/{topic}",
@@ -219,7 +219,7 @@ def _operations() -> Iterator[Operation]:
     served[namespace + "/property/{key}/{value}"] = {"PUT": set_property}
     for path, methods in served.items():
         for method, endpoint in methods.items():
-            yield Operation(method, path, GOVERN, endpoint)
+            yield AdminOperation(method, path, GOVERN, endpoint)
 
 
 OPERATIONS: Operations = tuple(_operations())

@@ -6,7 +6,7 @@ from msgspec import Struct
 
 from tarry.core.names import unpartitioned
 from tarry.core.rights import GOVERN, PRODUCE, USE
-from tarry.doors.pulsar.admin.call import AdminCall, Operation, Operations, answer
+from tarry.doors.pulsar.admin.call import AdminCall, AdminOperation, Operations, answer
 from tarry.doors.pulsar.admin.refusals import RestError
 from tarry.doors.pulsar.errors import PulsarRefusal
 from tarry.doors.pulsar.schema import TYPE_NAMES, TopicSchema, type_name
@@ -102,11 +102,11 @@ async def _given(call: AdminCall) -> TopicSchema:
 _ONE: Final = "/admin/v2/schemas/{tenant}/{namespace}/{topic}"
 
 OPERATIONS: Operations = (
-    Operation("GET", _ONE + "/schema", USE, latest),
-    Operation("POST", _ONE + "/schema", PRODUCE, post),
-    Operation("DELETE", _ONE + "/schema", GOVERN, delete),
-    Operation("GET", _ONE + "/schema/{version}", USE, one),
-    Operation("GET", _ONE + "/schemas", USE, all_),
-    Operation("POST", _ONE + "/compatibility", USE, compatibility),
-    Operation("POST", _ONE + "/version", USE, version_of),
+    AdminOperation("GET", _ONE + "/schema", USE, latest),
+    AdminOperation("POST", _ONE + "/schema", PRODUCE, post),
+    AdminOperation("DELETE", _ONE + "/schema", GOVERN, delete),
+    AdminOperation("GET", _ONE + "/schema/{version}", USE, one),
+    AdminOperation("GET", _ONE + "/schemas", USE, all_),
+    AdminOperation("POST", _ONE + "/compatibility", USE, compatibility),
+    AdminOperation("POST", _ONE + "/version", USE, version_of),
 )

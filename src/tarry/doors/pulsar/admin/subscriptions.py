@@ -11,7 +11,7 @@ from tarry.core.names import check_name
 from tarry.core.rights import CONSUME, GOVERN, USE
 from tarry.core.unreadable import UNREADABLE
 from tarry.doors.pulsar import wire_pb2 as wire
-from tarry.doors.pulsar.admin.call import MAX_NUMBER, AdminCall, Operation, Operations, answer
+from tarry.doors.pulsar.admin.call import MAX_NUMBER, AdminCall, AdminOperation, Operations, answer
 from tarry.doors.pulsar.admin.refusals import RestError, no_subscription
 from tarry.doors.pulsar.broker import DOOR
 from tarry.doors.pulsar.delivery import foreign
@@ -196,14 +196,14 @@ _TOPIC: Final = "/admin/v2/persistent/{tenant}/{namespace}/{topic}"
 _ONE: Final = _TOPIC + "/subscription/{subscription}"
 
 OPERATIONS: Operations = (
-    Operation("GET", _TOPIC + "/subscriptions", USE, list_),
-    Operation("POST", _TOPIC + "/all_subscription/expireMessages/{seconds}", GOVERN, expire_all),
-    Operation("PUT", _ONE, CONSUME, create),
-    Operation("DELETE", _ONE, GOVERN, unsubscribe),
-    Operation("POST", _ONE + "/skip/{number}", GOVERN, skip),
-    Operation("POST", _ONE + "/skip_all", GOVERN, skip_all),
-    Operation("POST", _ONE + "/expireMessages/{seconds}", GOVERN, expire),
-    Operation("POST", _ONE + "/resetcursor", CONSUME, reset_to_message),
-    Operation("POST", _ONE + "/resetcursor/{timestamp}", CONSUME, reset_to_time),
-    Operation("GET", _ONE + "/position/{position}", CONSUME, peek),
+    AdminOperation("GET", _TOPIC + "/subscriptions", USE, list_),
+    AdminOperation("POST", _TOPIC + "/all_subscription/expireMessages/{seconds}", GOVERN, expire_all),
+    AdminOperation("PUT", _ONE, CONSUME, create),
+    AdminOperation("DELETE", _ONE, GOVERN, unsubscribe),
+    AdminOperation("POST", _ONE + "/skip/{number}", GOVERN, skip),
+    AdminOperation("POST", _ONE + "/skip_all", GOVERN, skip_all),
+    AdminOperation("POST", _ONE + "/expireMessages/{seconds}", GOVERN, expire),
+    AdminOperation("POST", _ONE + "/resetcursor", CONSUME, reset_to_message),
+    AdminOperation("POST", _ONE + "/resetcursor/{timestamp}", CONSUME, reset_to_time),
+    AdminOperation("GET", _ONE + "/position/{position}", CONSUME, peek),
 )

@@ -8,7 +8,7 @@ from msgspec import Struct
 from tarry.core.errors import Conflict
 from tarry.core.names import partition_number
 from tarry.core.rights import GOVERN, USE
-from tarry.doors.pulsar.admin.call import AdminCall, Operation, Operations, answer
+from tarry.doors.pulsar.admin.call import AdminCall, AdminOperation, Operations, answer
 from tarry.doors.pulsar.admin.refusals import RestError, no_topic
 from tarry.doors.pulsar.admin.rules import keep_properties
 from tarry.doors.pulsar.admin.stats import Shown, internal_stats, partitioned_stats, topic_stats
@@ -218,21 +218,21 @@ _ALL: Final = "/admin/v2/persistent/{tenant}/{namespace}"
 _ONE: Final = _ALL + "/{topic}"
 
 OPERATIONS: Operations = (
-    Operation("GET", _ALL, USE, list_),
-    Operation("GET", _ALL + "/partitioned", USE, list_partitioned),
-    Operation("GET", "/admin/v2/non-persistent/{tenant}/{namespace}", USE, none),
-    Operation("GET", "/admin/v2/non-persistent/{tenant}/{namespace}/partitioned", USE, none),
-    Operation("PUT", _ONE, GOVERN, create),
-    Operation("DELETE", _ONE, GOVERN, delete),
-    Operation("GET", _ONE + "/stats", USE, stats),
-    Operation("GET", _ONE + "/internalStats", USE, internal),
-    Operation("GET", _ONE + "/lastMessageId", USE, last_message_id),
-    Operation("GET", _ONE + "/partitions", USE, partitions),
-    Operation("PUT", _ONE + "/partitions", GOVERN, create_partitioned),
-    Operation("POST", _ONE + "/partitions", GOVERN, update_partitioned),
-    Operation("DELETE", _ONE + "/partitions", GOVERN, delete_partitioned),
-    Operation("PUT", _ONE + "/unload", GOVERN, unload),
-    Operation("DELETE", _ONE + "/truncate", GOVERN, truncate),
-    Operation("GET", _ONE + "/partitioned-stats", USE, partitioned),
-    Operation("POST", _ONE + "/createMissedPartitions", GOVERN, create_missing),
+    AdminOperation("GET", _ALL, USE, list_),
+    AdminOperation("GET", _ALL + "/partitioned", USE, list_partitioned),
+    AdminOperation("GET", "/admin/v2/non-persistent/{tenant}/{namespace}", USE, none),
+    AdminOperation("GET", "/admin/v2/non-persistent/{tenant}/{namespace}/partitioned", USE, none),
+    AdminOperation("PUT", _ONE, GOVERN, create),
+    AdminOperation("DELETE", _ONE, GOVERN, delete),
+    AdminOperation("GET", _ONE + "/stats", USE, stats),
+    AdminOperation("GET", _ONE + "/internalStats", USE, internal),
+    AdminOperation("GET", _ONE + "/lastMessageId", USE, last_message_id),
+    AdminOperation("GET", _ONE + "/partitions", USE, partitions),
+    AdminOperation("PUT", _ONE + "/partitions", GOVERN, create_partitioned),
+    AdminOperation("POST", _ONE + "/partitions", GOVERN, update_partitioned),
+    AdminOperation("DELETE", _ONE + "/partitions", GOVERN, delete_partitioned),
+    AdminOperation("PUT", _ONE + "/unload", GOVERN, unload),
+    AdminOperation("DELETE", _ONE + "/truncate", GOVERN, truncate),
+    AdminOperation("GET", _ONE + "/partitioned-stats", USE, partitioned),
+    AdminOperation("POST", _ONE + "/createMissedPartitions", GOVERN, create_missing),
 )

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from tarry.core.rights import GOVERN, USE
-from tarry.doors.pulsar.admin.call import AdminCall, AdminEndpoint, Operation, Operations
+from tarry.doors.pulsar.admin.call import AdminCall, AdminEndpoint, AdminOperation, Operations
 from tarry.doors.pulsar.admin.refusals import RestError
 from tarry.http.response import Response
 
@@ -100,13 +100,13 @@ _NAMESPACE: Final = "/admin/v2/namespaces/{tenant}/{namespace}"
 _TOPIC: Final = "/admin/v2/persistent/{tenant}/{namespace}/{topic}"
 
 
-def _operations() -> Iterator[Operation]:
+def _operations() -> Iterator[AdminOperation]:
     granting = _refuse(501, {"permissions": _TOKENS}, "permissions")
     for path, reasons in ((_NAMESPACE, NAMESPACE), (_TOPIC, TOPIC)):
         for method in ("POST", "DELETE"):
-            yield Operation(method, path + "/permissions/{role}", GOVERN, granting)
+            yield AdminOperation(method, path + "/permissions/{role}", GOVERN, granting)
         for method in METHODS:
-            yield Operation(method, path + "/{endpoint}", USE, _refuse(405, reasons, "endpoint"))
+            yield AdminOperation(method, path + "/{endpoint}", USE, _refuse(405, reasons, "endpoint"))
 
 
 OPERATIONS: Operations = tuple(_operations())
