@@ -1,44 +1,27 @@
 """The outlet for `broker://component/topic`: messages of any door, published to a broker through a component file of Dapr's format.
 
 A component is open to the namespaces that the configuration names, and to no other. That is asked when a message is accepted and
-again when it is sent, because it may have changed since. What is due together for one topic goes out as one bulk publish.
+again when it is sent, because it may have changed since.
 """
 
-import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
 from functools import lru_cache
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 from urllib.parse import unquote
 
-from tarry.core.delivery import Delivered, Delivery, Missing, Refused, Retry, Verdict
+from tarry.core.delivery import Delivery, Missing, Refused, Retry, Verdict
 from tarry.core.errors import Invalid
-from tarry.outlets.dapr.component import BulkEntry, Component
-from tarry.outlets.dapr.errors import ComponentError
-from tarry.outlets.dapr.outlet import BULK, verdict_of
+from tarry.outlets.dapr.delivery import CONTENT_TYPE
+from tarry.outlets.dapr.publishing import BULK, CallsUnderWay, Publisher, Verdicts, order_key, publish
 
 SCHEME: Final = "broker"
 ALL_NAMESPACES: Final = "*"
-CONTENT_TYPE: Final = "content-type"
 ID: Final = "tarry-id"
 """The metadata by which a receiver knows a message that comes twice."""
 PARTITION_KEY: Final = "partitionKey"
 """The metadata in which components take an order key."""
 MAX_TOPIC_BYTES: Final = 1024
-
-
-class Broker(Protocol):
-    """A component as the outlet sees it."""
-
-    @property
-    def component(self) -> Component:
-        """The broker."""
-
-    def may_publish(self, topic: str) -> bool:
-        """Whether the component file lets a topic be published to."""
-
-    def at_broker(self, topic: str) -> str:
-        """The topic's name at the broker."""
 
 
 class BrokerTopic(NamedTuple):
@@ -68,17 +51,16 @@ class BrokerOutlet:
     def __init__(self, namespaces: Mapping[str, frozenset[str]]) -> None:
         """`namespaces` says by component who may use it; `*` is all."""
         self._namespaces = namespaces
-        self._find: Callable[[str], Broker | None] | None = None
-        self._calls: set[asyncio.Task[object]] = set()
+        self._find: Callable[[str], Publisher | None] | None = None
+        self._calls = CallsUnderWay()
 
-    def open(self, find: Callable[[str], Broker | None]) -> None:
+    def open(self, find: Callable[[str], Publisher | None]) -> None:
         """The components are there."""
         self._find = find
 
     async def close(self) -> None:
         """Let the calls under way end."""
-        if self._calls:
-            await asyncio.wait(self._calls)
+        await self._calls.ended()
 
     def check(self, destination: str) -> None:
         """Raise `Invalid` unless this names a component and a topic."""
@@ -110,8 +92,8 @@ class BrokerOutlet:
         return namespace in allowed or ALL_NAMESPACES in allowed
 
     def order_key(self, destination: str, key: str | None) -> str | None:
-        """With a key: one after another to the same topic."""
-        return None if key is None else f"{destination}#{key}"
+        """See `publishing`."""
+        return order_key(destination, key)
 
     async def send(self, delivery: Delivery) -> Verdict:
         """Publish it."""
@@ -120,13 +102,8 @@ class BrokerOutlet:
 
     async def send_many(self, deliveries: Sequence[Delivery]) -> Sequence[Verdict]:
         """Publish what is due for one topic."""
-        call = asyncio.current_task()
-        assert call is not None
-        self._calls.add(call)
-        try:
+        with self._calls.current():
             return await self._send(deliveries)
-        finally:
-            self._calls.discard(call)
 
     async def _send(self, deliveries: Sequence[Delivery]) -> Sequence[Verdict]:
         try:
@@ -138,7 +115,7 @@ class BrokerOutlet:
         broker = self._find(name)
         if broker is None:
             return [Missing(f"there is no broker component {name}")] * len(deliveries)
-        verdicts: dict[str, Verdict] = {
+        verdicts: Verdicts = {
             one.id: Missing(f"the broker component {name} is not open to namespace {one.namespace} any more")
             for one in deliveries
             if not self._is_open(name, one.namespace)
@@ -150,27 +127,8 @@ class BrokerOutlet:
             }
         left = [one for one in deliveries if one.id not in verdicts]
         if left:
-            verdicts |= await _publish(broker, topic, left)
+            verdicts |= await publish(broker.component, broker.at_broker(topic), left, metadata_of)
         return [verdicts[one.id] for one in deliveries]
-
-
-async def _publish(broker: Broker, topic: str, deliveries: Sequence[Delivery]) -> dict[str, Verdict]:
-    """Give messages to a broker; the verdict on each, by its id."""
-    at_broker, component = broker.at_broker(topic), broker.component
-    failed: Mapping[str, ComponentError] = {}
-    try:
-        if len(deliveries) == 1:
-            (one,) = deliveries
-            await component.publish(at_broker, one.payload, metadata_of(one), one.headers.get(CONTENT_TYPE))
-        else:
-            failed = await component.bulk_publish(at_broker, list(map(_entry, deliveries)), {})
-    except ComponentError as error:
-        return dict.fromkeys((one.id for one in deliveries), verdict_of(error))
-    except Exception as error:  # noqa: BLE001 - a component's bug must leave nobody waiting
-        unclear = Retry(f"the component failed: {type(error).__name__}", uncertain=True)
-        return dict.fromkeys((one.id for one in deliveries), unclear)
-    verdicts: dict[str, Verdict] = dict.fromkeys((one.id for one in deliveries), Delivered())
-    return verdicts | {id_: verdict_of(error) for id_, error in failed.items()}
 
 
 def metadata_of(delivery: Delivery) -> dict[str, str]:
@@ -180,10 +138,3 @@ def metadata_of(delivery: Delivery) -> dict[str, str]:
     if delivery.key is not None:
         metadata.setdefault(PARTITION_KEY, delivery.key)
     return metadata
-
-
-def _entry(delivery: Delivery) -> BulkEntry:
-    return BulkEntry(
-        entry_id=delivery.id, data=delivery.payload, content_type=delivery.headers.get(CONTENT_TYPE),
-        metadata=metadata_of(delivery),
-    )  # fmt: skip

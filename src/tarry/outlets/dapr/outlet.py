@@ -1,42 +1,32 @@
-"""Publishes due messages to their broker components.
+"""Publishes due messages of the Dapr door to their broker components.
 
-What is due together for one topic goes to the broker as one bulk publish: ten thousand messages of one instant are a
-few dozen calls. The component's scopes are asked again here, because they may have changed since the message was
+The component's scopes are asked again here, because they may have changed since the message was
 accepted; a component that is gone may come back with another start, so that its messages wait for that.
 Only messages that the Dapr door accepted are sent: it alone checks a caller against the application and its topics.
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Final, Protocol
+from typing import Final
 
 from tarry.core.delivery import Delivered, Delivery, Missing, Refused, Retry, Verdict
 from tarry.core.errors import Invalid, Rejected, TarryError
 from tarry.core.message import Message
 from tarry.outlets.dapr.brokers.tarry import OwnTopicsComponent, handed_on
-from tarry.outlets.dapr.component import BulkEntry, Component
-from tarry.outlets.dapr.delivery import CONTENT_TYPE, REPEAT, PublishTarget, metadata_of, next_of, target_of
-from tarry.outlets.dapr.errors import BrokerUnreachable, ComponentError, NeverTaken
+from tarry.outlets.dapr.delivery import REPEAT, PublishTarget, metadata_of, next_of, target_of
+from tarry.outlets.dapr.publishing import (
+    BULK,
+    CallsUnderWay,
+    Publisher,
+    Verdicts,
+    all_alike,
+    order_key,
+    publish,
+)
 
 DOOR: Final = "dapr"
-BULK: Final = 512
-"""Messages in one call of the broker."""
 WAIT_S: Final = 30.0
 """How long a message waits for the components to be there, at a start."""
-
-
-class Publisher(Protocol):
-    """A component as the outlet sees it."""
-
-    @property
-    def component(self) -> Component:
-        """The broker."""
-
-    def may_publish(self, topic: str) -> bool:
-        """Whether the application may publish to a topic."""
-
-    def at_broker(self, topic: str) -> str:
-        """The topic's name at the broker."""
 
 
 FindPublisher = Callable[[str, str], Publisher | None]
@@ -56,7 +46,7 @@ class DaprOutlet:
         self._schedule: Schedule | None = None
         self._now_ms: Callable[[], int] = int
         self._ready = asyncio.Event()
-        self._calls: set[asyncio.Task[object]] = set()
+        self._calls = CallsUnderWay()
 
     def open(self, find: FindPublisher, schedule: Schedule, now_ms: Callable[[], int]) -> None:
         """The components are there."""
@@ -67,16 +57,15 @@ class DaprOutlet:
 
     async def close(self) -> None:
         """Let the calls under way end."""
-        if self._calls:
-            await asyncio.wait(self._calls)
+        await self._calls.ended()
 
     def check(self, destination: str) -> None:
         """Raise `Invalid` unless this names an application, a component and a topic."""
         target_of(destination)
 
     def order_key(self, destination: str, key: str | None) -> str | None:
-        """With a key: one after another to the same topic."""
-        return None if key is None else f"{destination}#{key}"
+        """See `publishing`."""
+        return order_key(destination, key)
 
     async def send(self, delivery: Delivery) -> Verdict:
         """Publish it."""
@@ -94,20 +83,15 @@ class DaprOutlet:
                 await asyncio.wait_for(self._ready.wait(), WAIT_S)
             except TimeoutError:
                 return [Retry("the components are not there yet", counted=False)] * len(deliveries)
-        call = asyncio.current_task()
-        assert call is not None
-        self._calls.add(call)
-        try:
+        with self._calls.current():
             verdicts = _strangers(deliveries)
             verdicts |= await self._follow_all([one for one in deliveries if one.id not in verdicts])
             left = [delivery for delivery in deliveries if delivery.id not in verdicts]
             if left:
                 verdicts |= await self._publish(target, left)
-        finally:
-            self._calls.discard(call)
         return [verdicts[delivery.id] for delivery in deliveries]
 
-    async def _follow_all(self, deliveries: Sequence[Delivery]) -> dict[str, Verdict]:
+    async def _follow_all(self, deliveries: Sequence[Delivery]) -> Verdicts:
         """See to what follows those that repeat; gives the verdicts on those that cannot go out now."""
         repeating = [delivery for delivery in deliveries if REPEAT in delivery.headers]
         if not repeating:
@@ -132,36 +116,22 @@ class DaprOutlet:
             return Retry(f"what follows it cannot be scheduled: {error}")
         return None
 
-    async def _publish(self, target: PublishTarget, deliveries: Sequence[Delivery]) -> dict[str, Verdict]:
+    async def _publish(self, target: PublishTarget, deliveries: Sequence[Delivery]) -> Verdicts:
         """Give them to the broker; the verdict on each, by its id."""
         assert self._find is not None
         publisher = self._find(target.app_id, target.pubsub)
         if publisher is None:
             gone = f"there is no component {target.pubsub} for application {target.app_id}"
-            return _all(deliveries, Missing(gone))
+            return all_alike(deliveries, Missing(gone))
         if not publisher.may_publish(target.topic):
             forbidden = f"topic {target.topic} is not allowed for app id {target.app_id} any more"
-            return _all(deliveries, Refused(forbidden))
+            return all_alike(deliveries, Refused(forbidden))
         topic, component = publisher.at_broker(target.topic), publisher.component
         if isinstance(component, OwnTopicsComponent):
             return await self._hand_on(component.destination(topic), deliveries)
-        failed: dict[str, ComponentError] = {}
-        try:
-            if len(deliveries) == 1:
-                (one,) = deliveries
-                type_ = one.headers.get(CONTENT_TYPE)
-                await component.publish(topic, one.payload, metadata_of(one.headers), type_)
-            else:
-                failed = await component.bulk_publish(topic, list(map(_entry, deliveries)), {})
-        except ComponentError as error:
-            return _all(deliveries, verdict_of(error))
-        except Exception as error:  # noqa: BLE001 - a component's bug must leave nobody waiting
-            return _all(deliveries, Retry(f"the component failed: {type(error).__name__}", uncertain=True))
-        verdicts = _all(deliveries, Delivered())
-        verdicts |= {id_: verdict_of(error) for id_, error in failed.items()}
-        return verdicts
+        return await publish(component, topic, deliveries, lambda one: metadata_of(one.headers))
 
-    async def _hand_on(self, destination: str, deliveries: Sequence[Delivery]) -> dict[str, Verdict]:
+    async def _hand_on(self, destination: str, deliveries: Sequence[Delivery]) -> Verdicts:
         """Hand messages on that are bound for one of Tarry's own topics: there each arrives exactly once (R5).
 
         The key under which one is handed on is made of its id, so that an attempt after a crash changes nothing.
@@ -169,7 +139,7 @@ class DaprOutlet:
         assert self._schedule is not None
         messages = [handed_on(delivery, destination) for delivery in deliveries]
         done = await asyncio.gather(*map(self._schedule, messages), return_exceptions=True)
-        verdicts = _all(deliveries, Delivered())
+        verdicts = all_alike(deliveries, Delivered())
         for delivery, outcome in zip(deliveries, done, strict=True):
             if isinstance(outcome, Rejected):
                 verdicts[delivery.id] = Refused(str(outcome))
@@ -178,30 +148,10 @@ class DaprOutlet:
         return verdicts
 
 
-def verdict_of(error: ComponentError) -> Verdict:
-    """The verdict on a message that a broker refused."""
-    if isinstance(error, NeverTaken):
-        return Refused(str(error))
-    return Retry(str(error), uncertain=isinstance(error, BrokerUnreachable) and error.uncertain)
-
-
-def _strangers(deliveries: Sequence[Delivery]) -> dict[str, Verdict]:
+def _strangers(deliveries: Sequence[Delivery]) -> Verdicts:
     """Refusals of messages that came in by another door, by id.
 
     Whoever may schedule into one namespace could otherwise publish as any application to any broker.
     """
     refused = Refused("only the Dapr door may publish for an application")
     return {delivery.id: refused for delivery in deliveries if delivery.door != DOOR}
-
-
-def _entry(delivery: Delivery) -> BulkEntry:
-    return BulkEntry(
-        entry_id=delivery.id,
-        data=delivery.payload,
-        content_type=delivery.headers.get(CONTENT_TYPE),
-        metadata=metadata_of(delivery.headers),
-    )
-
-
-def _all(deliveries: Sequence[Delivery], verdict: Verdict) -> dict[str, Verdict]:
-    return dict.fromkeys((delivery.id for delivery in deliveries), verdict)

@@ -12,7 +12,8 @@ from tarry.doors.dapr.sidecar import Resources, Sidecar
 from tarry.engine.engine import Engine
 from tarry.http.application import Application
 from tarry.outlets.dapr.delivery import SCHEME
-from tarry.outlets.dapr.outlet import DaprOutlet, Publisher
+from tarry.outlets.dapr.outlet import DaprOutlet
+from tarry.outlets.dapr.publishing import Publisher
 from tarry.serve.transport.callers import traced_app, traced_rpc
 from tarry.serve.transport.connection_budget import ConnectionBudget
 from tarry.serve.transport.grpc_server import GrpcServer
