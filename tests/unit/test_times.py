@@ -1,11 +1,21 @@
+import ast
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Final
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tarry.core.errors import Invalid
-from tarry.core.times import format_instant, parse_duration_ms, parse_instant_ms
+from tarry.core.times import (
+    format_day,
+    format_go_instant,
+    format_instant,
+    format_second,
+    parse_duration_ms,
+    parse_instant_ms,
+)
 
 
 @pytest.mark.parametrize(
@@ -72,3 +82,45 @@ def test_what_is_no_duration_is_refused(text: str) -> None:
     with pytest.raises(Invalid) as refused:
         parse_duration_ms(text)
     assert refused.value.field == "delay"
+
+
+def test_seconds_and_days_are_written() -> None:
+    assert format_go_instant(1_935_653_399_001) == format_second(1_935_653_400) == "2031-05-04T09:30:00Z"
+    assert [format_day(day) for day in (0, 1, 22_403)] == ["1970-01-01", "1970-01-02", "2031-05-04"]
+
+
+# One home
+
+WRITERS: Final = {
+    "core/times.py": {"fromtimestamp", "isoformat"},
+    # A datetime that the program gave, or is given.
+    "client/shapes.py": {"isoformat"},
+    "pytest/server.py": {"fromtimestamp"},
+    # The offset of a zone at an instant.
+    "engine/repeats/zone_files.py": {"fromtimestamp"},
+    # Labels of a chart, shorter than an instant.
+    "pipeline/report/page.py": {"fromtimestamp", "strftime"},
+    # The library of NATS takes no other.
+    "outlets/dapr/brokers/jetstream/settings.py": {"fromtimestamp"},
+}
+READERS: Final = {
+    # ISO 8601 as reminders take it: weeks, and no separators.
+    "outlets/dapr/times.py",
+    # A column of a file, with the zone beside it.
+    "index/incoming.py",
+    # An option of a view, as SQL writes an instant.
+    "pipeline/views/filters.py",
+}
+
+
+def uses(path: Path, *names: str) -> set[str]:
+    tree = ast.walk(ast.parse(path.read_text("utf-8")))
+    return {node.attr for node in tree if isinstance(node, ast.Attribute) and node.attr in names}
+
+
+def test_instants_are_written_and_read_in_one_place() -> None:
+    package = Path(__file__).parent.parent.parent / "src" / "tarry"
+    files = {str(path.relative_to(package)): path for path in package.rglob("*.py")}
+    writing = {name: uses(path, "strftime", "isoformat", "fromtimestamp") for name, path in files.items()}
+    assert {name: used for name, used in writing.items() if used} == WRITERS
+    assert {name for name, path in files.items() if uses(path, "fromisoformat", "strptime")} == READERS

@@ -34,6 +34,8 @@ _GO_UNIT_MS: Final = {
 _GO_PART: Final = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h)")
 _MAX_GO_CHARACTERS: Final = 64
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+LAST_S: Final = 253_402_300_799
+"""The last second of the year 9999, which is the last that has a text."""
 
 
 def parse_instant_ms(text: str, field: str = "due_at") -> int:
@@ -86,10 +88,25 @@ def go_duration_ms(text: str) -> int | None:
 
 def format_instant(at_ms: int) -> str:
     """An instant as RFC 3339 in UTC, to the millisecond."""
-    return f"{_format_second(at_ms // SECOND_MS)}.{at_ms % SECOND_MS:03d}Z"
+    return f"{_second(at_ms // SECOND_MS)}.{at_ms % SECOND_MS:03d}Z"
+
+
+def format_second(at_s: int) -> str:
+    """A second, counted from 1970, as RFC 3339 in UTC."""
+    return f"{_second(at_s)}Z"
+
+
+def format_go_instant(at_ms: int) -> str:
+    """An instant as Go writes RFC 3339: in whole seconds, rounded up so that nothing expires early."""
+    return format_second(min(-(-at_ms // SECOND_MS), LAST_S))
+
+
+def format_day(day: int) -> str:
+    """A day in UTC, counted from 1970: `2031-05-04`."""
+    return _second(day * DAY_MS // SECOND_MS)[:10]
 
 
 @lru_cache(maxsize=4096)
-def _format_second(seconds: int) -> str:
+def _second(at_s: int) -> str:
     # Every schedule is answered with its due instant, and most of those are close to each other.
-    return datetime.fromtimestamp(seconds, UTC).isoformat()[:19]
+    return datetime.fromtimestamp(at_s, UTC).isoformat()[:19]

@@ -1,6 +1,5 @@
 """From records of the ledger to rows of the history: one for each message that they finalise."""
 
-from datetime import UTC, datetime
 from typing import Any, Final
 
 import numpy as np
@@ -9,6 +8,7 @@ from msgspec import Struct
 from msgspec.msgpack import Decoder
 
 from tarry.core.limits import DAY_MS
+from tarry.core.times import format_day
 from tarry.index.columns import taken
 from tarry.index.schema import HISTORY_SCHEMA
 from tarry.ledger.read_record import PutHead, ReadPut
@@ -54,7 +54,7 @@ def history_rows(records: pa.RecordBatch, *, bodies: bool = False) -> pa.Table:
     at_ms = rows.column("finalised_at_ms").to_numpy()
     order = np.lexsort((rows.column("seq").to_numpy(), at_ms))
     days, numbers = np.unique(at_ms[order] // DAY_MS, return_inverse=True)
-    names = [datetime.fromtimestamp(day * 86_400, UTC).strftime("%Y-%m-%d") for day in days.tolist()]
+    names = [format_day(day) for day in days.tolist()]
     day = pa.DictionaryArray.from_arrays(pa.array(numbers, pa.int32()), pa.array(names, pa.string()))
     return rows.take(pa.array(order)).add_column(0, "day", day)
 

@@ -7,7 +7,6 @@ table's fence; whoever loses the race reads again later. Nothing but speed depen
 
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from datetime import UTC, datetime
 from typing import Any, Final
 
 import msgspec
@@ -18,6 +17,8 @@ from numpy.typing import NDArray
 from pyspark.sql import SparkSession
 
 from tarry.core.errors import Conflict
+from tarry.core.limits import DAY_MS
+from tarry.core.times import format_day
 from tarry.index.adopted import with_keys
 from tarry.index.columns import into_slots
 from tarry.index.files import Folder
@@ -135,7 +136,7 @@ def tidy_history(table: GuardedTable, keep_ms: int) -> dict[str, Any]:
     """One round on the history: what is too old goes, small files are put together. In the driver."""
     began = time.monotonic()
     table.refresh()
-    keep_from = datetime.fromtimestamp((now_ms() - keep_ms) / 1000, UTC).strftime("%Y-%m-%d")
+    keep_from = format_day((now_ms() - keep_ms) // DAY_MS)
     todo = plan_history(table.files(), keep_from).within(ROUND_ROWS // 20)
     new = [file for rewrite in todo.rewrites for file in _history_together(table.uri, rewrite)]
     state = msgspec.convert(table.state(), HistoryState)

@@ -16,6 +16,7 @@ import msgspec
 from msgspec import Struct
 
 from tarry.core.errors import Invalid
+from tarry.core.times import format_go_instant, format_second
 from tarry.core.unreadable import UNREADABLE
 
 CONTENT_TYPE: Final = "application/cloudevents+json"
@@ -27,8 +28,6 @@ OVERRIDES: Final = "cloudevent."
 """Metadata keys that begin so replace what the door would write into the envelope."""
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_LAST_S: Final = 253_402_300_799
-"""The end of the year 9999."""
 _PARENT: Final = b'","traceparent":"'
 _TRACEPARENT: Final = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 _encode = msgspec.json.Encoder().encode
@@ -158,13 +157,13 @@ def _frame(
     content_type: str, place: EventOrigin, now_s: int, expires_at_ms: int | None, state: str
 ) -> tuple[bytes, bytes, bytes]:
     """The parts of an event around its data, id and trace: equal for many events of one second."""
-    expiration = {} if expires_at_ms is None else {"expiration": format_instant(expires_at_ms)}
+    expiration = {} if expires_at_ms is None else {"expiration": format_go_instant(expires_at_ms)}
     type_ = content_type or DEFAULT_DATA_CONTENT_TYPE
     between = {
         "pubsubname": place.pubsub,
         "source": place.app_id or DEFAULT_SOURCE,
         "specversion": SPEC_VERSION,
-        "time": _format_second(now_s),
+        "time": format_second(now_s),
         "topic": place.topic,
     }
     return (
@@ -194,7 +193,7 @@ def _overridden(
         "pubsubname": place.pubsub,
         "source": get("cloudevent.source") or place.app_id or DEFAULT_SOURCE,
         "specversion": SPEC_VERSION,
-        "time": _format_second(now_ms // 1000),
+        "time": format_second(now_ms // 1000),
         "topic": place.topic,
         "traceid": parent,
         "traceparent": parent,
@@ -204,7 +203,7 @@ def _overridden(
     if subject := get("cloudevent.subject"):
         event["subject"] = subject
     if expires_at_ms is not None:
-        event["expiration"] = format_instant(expires_at_ms)
+        event["expiration"] = format_go_instant(expires_at_ms)
     return _encode(event)
 
 
@@ -239,7 +238,7 @@ def _complete(data: bytes, place: EventOrigin, trace: Trace, now_ms: int, expire
         "source": DEFAULT_SOURCE,
         "type": EVENT_TYPE,
         "specversion": SPEC_VERSION,
-        "time": _format_second(now_ms // 1000),
+        "time": format_second(now_ms // 1000),
         "traceid": trace.parent,
         "traceparent": trace.parent,
         "tracestate": trace.state,
@@ -251,7 +250,7 @@ def _complete(data: bytes, place: EventOrigin, trace: Trace, now_ms: int, expire
     }
     event["topic"], event["pubsubname"] = place.topic, place.pubsub
     if expires_at_ms is not None:
-        event["expiration"] = format_instant(expires_at_ms)
+        event["expiration"] = format_go_instant(expires_at_ms)
     return _encode(event)
 
 
@@ -285,13 +284,3 @@ def has_expired(event: Mapping[str, Any], now_ms: int) -> bool:
     except msgspec.ValidationError:
         return False
     return at.tzinfo is not None and now_ms > (at - _EPOCH) / timedelta(milliseconds=1)
-
-
-def format_instant(at_ms: int) -> str:
-    """An instant as Go's RFC 3339 writes it, in whole seconds, rounded up so that nothing expires early."""
-    return _format_second(min(-(-at_ms // 1000), _LAST_S))
-
-
-@lru_cache(maxsize=1024)
-def _format_second(at_s: int) -> str:
-    return (_EPOCH + timedelta(seconds=at_s)).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -30,7 +30,7 @@ from tarry.doors.dapr.delayed_message import (
     encode,
     encode_entry,
 )
-from tarry.doors.dapr.mounting import FIRST_WAIT_S, LONGEST_WAIT_S, Mounted
+from tarry.doors.dapr.mounting import Mounted, waits_s
 from tarry.outlets.dapr.component import BrokerMessage, BulkEntry, Settlement, Subscribed
 from tarry.outlets.dapr.errors import BrokerUnreachable, ComponentError, NeverTaken
 from tarry.outlets.dapr.events import event_id
@@ -67,7 +67,7 @@ class DelayedTopic:
 
     async def start(self) -> None:
         """Subscribe, for as long as it takes."""
-        wait_s = FIRST_WAIT_S
+        waits = waits_s()
         while self._subscribed is None:
             try:
                 self._subscribed = await self._component.subscribe(
@@ -79,8 +79,7 @@ class DelayedTopic:
                         "the delayed topic %s of component %s: %s", self.name, self._mounted.name, error
                     )
                 self._trouble = error
-                await asyncio.sleep(wait_s)
-                wait_s = min(2 * wait_s, LONGEST_WAIT_S)
+                await asyncio.sleep(next(waits))
 
     async def close(self) -> None:
         """Receive no more; what is held comes again, here or at another instance."""
@@ -171,7 +170,7 @@ class DelayedTopic:
         return f"dapr-delayed-{told.hexdigest()}"
 
     async def _publish_held(self, received: BrokerMessage, delayed: WaitingMessage) -> Settlement:
-        wait_s = FIRST_WAIT_S
+        waits = waits_s()
         while True:
             try:
                 await self._publish_due(delayed)
@@ -179,8 +178,7 @@ class DelayedTopic:
                 return await self._bury(received, str(error))
             except ComponentError as error:
                 _log.warning("a message of the delayed topic %s is late: %s", self.name, error)
-                await asyncio.sleep(wait_s)
-                wait_s = min(2 * wait_s, LONGEST_WAIT_S)
+                await asyncio.sleep(next(waits))
             else:
                 return Settlement.ACK
 

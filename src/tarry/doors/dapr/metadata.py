@@ -5,8 +5,8 @@ from typing import Any, Final, Protocol
 
 from tarry.config.dapr import DaprApp
 from tarry.core.names import DEFAULT_NAMESPACE
+from tarry.core.times import format_go_instant
 from tarry.doors.dapr import errors
-from tarry.doors.dapr.cloudevents import format_instant
 from tarry.doors.dapr.errors import Refusal
 from tarry.doors.dapr.mounting import Mounts
 from tarry.doors.dapr.subscriptions import AppSubscription
@@ -115,10 +115,10 @@ class Metadata:
             "daprRuntimeVersion": RUNTIME_VERSION,
             "tarry.scheduled": str(waiting),
             "tarry.scheduledInAll": str(stats.pending),
-            "tarry.time": format_instant(self._engine.clock.now_ms()),
+            "tarry.time": format_go_instant(self._engine.clock.now_ms()),
         }
         if stats.next_due_at_ms is not None:
-            extended["tarry.nextDueAt"] = format_instant(stats.next_due_at_ms)
+            extended["tarry.nextDueAt"] = format_go_instant(stats.next_due_at_ms)
         extended |= {f"tarry.{name}": str(count) for name, count in sorted(stats.counters.items())}
         extended |= {f"tarry.trouble.{name}": text for name, text in self.troubles()}
         return {**extended, **self._extended}

@@ -2,11 +2,12 @@
 
 import asyncio
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import cached_property
 from typing import Final
 
 from tarry.core.access import Caller
+from tarry.core.backoff import doubling
 from tarry.core.errors import Forbidden
 from tarry.doors.dapr import errors
 from tarry.doors.dapr.components import ComponentDefinition
@@ -91,7 +92,7 @@ class Mounted:
 
     async def start(self) -> None:
         """Connect, for as long as it takes."""
-        wait_s = FIRST_WAIT_S
+        waits = waits_s()
         while True:
             try:
                 await self.component.start()
@@ -99,14 +100,18 @@ class Mounted:
                 if self.trouble != str(error):
                     self.trouble = str(error)
                     _log.warning("component %s: %s; trying again", self.name, error)
-                await asyncio.sleep(wait_s)
-                wait_s = min(2 * wait_s, LONGEST_WAIT_S)
+                await asyncio.sleep(next(waits))
             else:
                 self.trouble = None
                 return
 
 
 Mounts = dict[str, Mounted]
+
+
+def waits_s() -> Iterator[float]:
+    """The waits between attempts to reach a broker."""
+    return doubling(FIRST_WAIT_S, LONGEST_WAIT_S)
 
 
 def mount(

@@ -17,7 +17,7 @@ from tarry.doors.dapr import errors
 from tarry.doors.dapr.channel import Channel, until_listening
 from tarry.doors.dapr.errors import Refusal, refusal_of
 from tarry.doors.dapr.health import changes
-from tarry.doors.dapr.mounting import FIRST_WAIT_S, LONGEST_WAIT_S, Mounted, Mounts
+from tarry.doors.dapr.mounting import Mounted, Mounts, waits_s
 from tarry.doors.dapr.receiving import Deliver, Gathering, Receiving
 from tarry.doors.dapr.subscriptions import AppSubscription
 from tarry.outlets.dapr.component import Subscribed
@@ -117,14 +117,13 @@ class Subscribing:
 
     async def _until_open(self, one: AppSubscription, deliver: Deliver) -> Subscribed:
         """Subscribe for as long as it takes; raises `Refusal`."""
-        wait_s = FIRST_WAIT_S
+        waits = waits_s()
         while True:
             try:
                 return await self._subscribe(one, deliver)
             except ComponentError as error:
                 _log.warning("cannot subscribe to topic %s of %s: %s", one.topic, one.pubsub, error)
-                await asyncio.sleep(wait_s)
-                wait_s = min(2 * wait_s, LONGEST_WAIT_S)
+                await asyncio.sleep(next(waits))
 
     async def _subscribe(self, one: AppSubscription, deliver: Deliver) -> Subscribed:
         mounted = self.checked(one)

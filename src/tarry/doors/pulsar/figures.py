@@ -1,14 +1,13 @@
 """Facts about a producer's or consumer's client, as the figures of its topic show them."""
 
 from collections.abc import Iterable, Mapping
-from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any
 
+from tarry.core.limits import SECOND_MS
+from tarry.core.times import LAST_S, format_instant
 from tarry.doors.pulsar import wire_pb2 as wire
 from tarry.doors.pulsar.frames import text
 from tarry.doors.pulsar.peer import PulsarPeer
-
-_LAST_MS: Final = 253_402_300_799_000
 
 
 def about(connection: PulsarPeer, metadata: Iterable[wire.KeyValue]) -> Mapping[str, Any]:
@@ -23,4 +22,4 @@ def about(connection: PulsarPeer, metadata: Iterable[wire.KeyValue]) -> Mapping[
 
 def instant(at_ms: int) -> str:
     """An instant as Pulsar writes it; one beyond the year 9999, which a client may state, is shown as its end."""
-    return datetime.fromtimestamp(min(at_ms, _LAST_MS) / 1000, UTC).isoformat(timespec="milliseconds")
+    return format_instant(min(at_ms, LAST_S * SECOND_MS))

@@ -9,6 +9,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import Struct
 
+from tarry.core.backoff import after_attempts
 from tarry.core.delivery import Delivered, Refused, Retry, Verdict
 from tarry.core.limits import HOUR_MS, SECOND_MS
 from tarry.core.unreadable import UNREADABLE
@@ -18,6 +19,7 @@ from tarry.outlets.retry_after import retry_after_ms
 
 MAX_ERROR_BYTES: Final = 4096
 """A longer error is kept by its code alone."""
+FIRST_WAIT_MS: Final = SECOND_MS // 4
 LONGEST_WAIT_MS: Final = 30 * SECOND_MS
 """Between two attempts at a homeserver that is down: it should not take long to be noticed that it is back."""
 MAX_RETRY_AFTER_MS: Final = HOUR_MS
@@ -73,7 +75,7 @@ def of_failure(connected: bool, attempt: int) -> Retry:
 
 def wait_ms(attempt: int) -> int:
     """How long to the next attempt: twice as long each time, up to a bound."""
-    return min(LONGEST_WAIT_MS, (SECOND_MS // 4) << min(attempt - 1, 10))
+    return after_attempts(attempt, FIRST_WAIT_MS, LONGEST_WAIT_MS)
 
 
 def matrix_error(answer: LineAnswer) -> KeptError:

@@ -14,7 +14,7 @@ What is not supported is refused by its name.
 import asyncio
 import logging
 from collections.abc import Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from functools import partial
 from typing import Any, Final
 
@@ -22,7 +22,8 @@ import pulsar
 from msgspec import Struct
 from pulsar.asyncio import Client, Consumer, Producer, PulsarException
 
-from tarry.core.times import go_duration_ms
+from tarry.core.errors import Invalid
+from tarry.core.times import go_duration_ms, parse_instant_ms
 from tarry.outlets.dapr.broker import BrokerComponent, Joining, Outgoing, Send
 from tarry.outlets.dapr.component import (
     BrokerMessage,
@@ -244,12 +245,9 @@ def message_options(metadata: Mapping[str, str]) -> dict[str, Any]:
             options["partition_key"] = value
         elif name == "deliverAt":
             try:
-                at = datetime.fromisoformat(value)
-            except ValueError:
-                raise NeverTaken(f"deliverAt: {value!r} is not a time as RFC 3339 writes it") from None
-            if at.tzinfo is None:
-                raise NeverTaken("deliverAt: has no zone")
-            options["deliver_at"] = int((at - datetime(1970, 1, 1, tzinfo=UTC)) / timedelta(milliseconds=1))
+                options["deliver_at"] = parse_instant_ms(value, "deliverAt")
+            except Invalid as error:
+                raise NeverTaken(str(error)) from None
         elif name == "deliverAfter":
             delay_ms = go_duration_ms(value)
             if delay_ms is None or delay_ms < 0:
