@@ -11,14 +11,28 @@ from hypothesis import strategies as st
 from tarry import client
 from tarry.client import operations
 from tarry.client import shapes as theirs
+from tarry.core.bulk_command import BulkCommand
 from tarry.core.lifecycle import State
 from tarry.core.message import MessageQuery, MessageView, NamedMessage, Scheduled
-from tarry.core.shapes import AttemptFacts, DelayedFacts, EntryFacts, MessageFacts, ScheduledFacts
+from tarry.core.repeat import Repeat
+from tarry.core.shapes import (
+    AttemptFacts,
+    BulkCommandFacts,
+    DelayedFacts,
+    EntryFacts,
+    MessageFacts,
+    PauseFacts,
+    RepeatFacts,
+    ScheduledFacts,
+)
 from tarry.doors.http import shapes
+from tarry.doors.http.messages.commands import CommandAnswer
 from tarry.doors.http.messages.messages import show
+from tarry.doors.http.messages.pauses import PauseAnswer
+from tarry.doors.http.messages.repeats import RepeatAnswer
 from tarry.doors.http.openapi import build_document
 from tarry.doors.http.topics.delayed import DelayedAnswer
-from tarry.engine.api import DelayedEntry, Received
+from tarry.engine.api import DelayedEntry, Received, RepeatView
 from tarry.engine.queries.views import view_of_ended, view_of_put
 from tarry.engine.records.versions import end_of, row_of
 from tarry.ledger.record import (
@@ -70,6 +84,31 @@ def test_the_engine_the_api_and_the_client_tell_the_same(
                 kind,
                 field.name,
             )
+
+
+@pytest.mark.parametrize(
+    ("facts", "answer", "of_the_client", "more", "readable"),
+    [
+        (RepeatFacts, RepeatAnswer, theirs.Repeat, {"headers", *CONTENT}, {"next_due_at"}),
+        (BulkCommandFacts, CommandAnswer, theirs.BulkCommand, {"filter"}, {"asked_at"}),
+        (PauseFacts, PauseAnswer, theirs.Pause, set(), {"since"}),
+    ],
+)
+def test_repeats_commands_and_pauses_are_told_by_the_api_as_by_the_client(
+    facts: Any, answer: Any, of_the_client: Any, more: set[str], readable: set[str]
+) -> None:
+    assert issubclass(answer, facts)
+    assert issubclass(of_the_client, facts)
+    assert fields(answer) - readable == fields(of_the_client) == fields(facts) | more
+
+
+def test_a_command_is_told_as_its_record_has_it() -> None:
+    assert fields(BulkCommand) - {"number", "chosen", "page"} == fields(BulkCommandFacts) - {"id"}
+
+
+def test_a_repeat_is_told_as_it_was_asked_for() -> None:
+    assert fields(Repeat) - {"payload", "headers"} <= fields(RepeatFacts)
+    assert fields(RepeatView) == fields(RepeatFacts) | {"headers", "payload"}
 
 
 texts = st.text(max_size=5)

@@ -14,7 +14,15 @@ from msgspec import Struct
 
 from tarry.core import policy
 from tarry.core.errors import Invalid
-from tarry.core.shapes import DelayedFacts, EntryFacts, MessageFacts, ScheduledFacts
+from tarry.core.shapes import (
+    BulkCommandFacts,
+    DelayedFacts,
+    EntryFacts,
+    MessageFacts,
+    PauseFacts,
+    RepeatFacts,
+    ScheduledFacts,
+)
 
 Payload = bytes | str | dict[str, Any] | list[Any]
 """Bytes and text go out as they are; a dict or a list goes out as JSON."""
@@ -115,21 +123,27 @@ class Scheduled(ScheduledFacts, frozen=True, kw_only=True):
     """Whether a message of this name waited, and was cancelled for this one."""
 
 
-def _payload(text: str | None, base64_: str | None) -> bytes:
-    return (text or "").encode() if base64_ is None else base64.b64decode(base64_)
+class _WithPayload:
+    """The payload of an answer that has it in one of two fields, by what it is."""
+
+    __slots__ = ()
+
+    payload_text: str | None
+    payload_base64: str | None
+
+    @property
+    def payload(self) -> bytes:
+        """The payload; empty where the answer does not show it."""
+        text, base64_ = self.payload_text, self.payload_base64
+        return (text or "").encode() if base64_ is None else base64.b64decode(base64_)
 
 
-class MessageView(MessageFacts, frozen=True, kw_only=True):
+class MessageView(MessageFacts, _WithPayload, frozen=True, kw_only=True):
     """A message: what was asked, and what has become of it."""
 
     headers: dict[str, str] | None = None
     payload_text: str | None = msgspec.field(default=None, name="payload")
     payload_base64: str | None = None
-
-    @property
-    def payload(self) -> bytes:
-        """The payload; empty where the answer does not show it."""
-        return _payload(self.payload_text, self.payload_base64)
 
     @property
     def has_payload(self) -> bool:
@@ -144,42 +158,12 @@ class MessagePage(Struct, frozen=True):
     next_page: str | None = None
 
 
-class Repeat(Struct, frozen=True, kw_only=True):
+class Repeat(RepeatFacts, _WithPayload, frozen=True, kw_only=True):
     """A repeat: what was asked for, and how far it has come. Lists leave its payload out."""
 
-    name: str
-    namespace: str
-    state: str
-    """`active`, `paused`, or `over` after its last occurrence."""
-    destination: str
-    owner: str = ""
-    key: str | None = None
-    ttl_ms: int | None = None
-    every_ms: int | None = None
-    every_months: int | None = None
-    cron: str | None = None
-    zone: str | None = None
-    start_at_ms: int | None = None
-    end_at_ms: int | None = None
-    count: int | None = None
-    jitter_ms: int = 0
-    missed: str = "latest"
-    next_due_at_ms: list[int] = []
-    """The next five instants, in a list the next one; of a paused repeat, those if it were resumed now."""
-    made: int = 0
-    """Occurrences that were accepted as messages."""
-    last_at_ms: int | None = None
-    paused_at_ms: int | None = None
-    trouble: str | None = None
-    """Why the next occurrence is not accepted, where it is not."""
-    headers: dict[str, str] = {}
+    headers: dict[str, str] = msgspec.field(default_factory=dict)
     payload_text: str | None = msgspec.field(default=None, name="payload")
     payload_base64: str | None = None
-
-    @property
-    def payload(self) -> bytes:
-        """The payload; empty where the answer does not show it."""
-        return _payload(self.payload_text, self.payload_base64)
 
 
 class RepeatPage(Struct, frozen=True):
@@ -189,26 +173,10 @@ class RepeatPage(Struct, frozen=True):
     next_page: str | None = None
 
 
-class BulkCommand(Struct, frozen=True, kw_only=True):
+class BulkCommand(BulkCommandFacts, frozen=True, kw_only=True):
     """A command for all messages that a filter chooses, and how far it has come."""
 
-    id: str
-    action: str
-    filter: dict[str, Any] = {}
-    phase: str
-    """`counting`, `counted` until it is confirmed, `running`, then `done` or `stopped`."""
-    counted: int = 0
-    done: int = 0
-    passed: int = 0
-    """Messages that had ended by then, or whose state did not allow it."""
-    due_at_ms: int | None = None
-    delay_ms: int | None = None
-    asked_by: str = ""
-    asked_at_ms: int = 0
-    confirmed_by: str | None = None
-    confirmed_at_ms: int | None = None
-    ended_by: str | None = None
-    ended_at_ms: int | None = None
+    filter: dict[str, Any] = msgspec.field(default_factory=dict)
 
 
 class BulkCommandList(Struct, frozen=True):
@@ -217,16 +185,8 @@ class BulkCommandList(Struct, frozen=True):
     commands: list[BulkCommand]
 
 
-class Pause(Struct, frozen=True, kw_only=True):
+class Pause(PauseFacts, frozen=True, kw_only=True):
     """A paused topic, owner or destination."""
-
-    kind: str
-    """`topic`, `owner` or `destination`."""
-    namespace: str
-    name: str
-    since_ms: int
-    resumed: bool = False
-    """Whether the pause is over, and messages that it held are on their way back."""
 
 
 class PauseList(Struct, frozen=True):
@@ -235,16 +195,11 @@ class PauseList(Struct, frozen=True):
     pauses: list[Pause]
 
 
-class Received(EntryFacts, frozen=True, kw_only=True):
+class Received(EntryFacts, _WithPayload, frozen=True, kw_only=True):
     """An entry of a topic, given to a consumer; it comes again until it is acknowledged."""
 
     payload_text: str | None = msgspec.field(default=None, name="payload")
     payload_base64: str | None = None
-
-    @property
-    def payload(self) -> bytes:
-        """The payload."""
-        return _payload(self.payload_text, self.payload_base64)
 
 
 class Receipt(Struct, frozen=True):
@@ -253,16 +208,11 @@ class Receipt(Struct, frozen=True):
     messages: list[Received]
 
 
-class Delayed(DelayedFacts, frozen=True, kw_only=True):
+class Delayed(DelayedFacts, _WithPayload, frozen=True, kw_only=True):
     """An entry of a topic that waits for its due instant."""
 
     payload_text: str | None = msgspec.field(default=None, name="payload")
     payload_base64: str | None = None
-
-    @property
-    def payload(self) -> bytes:
-        """The payload."""
-        return _payload(self.payload_text, self.payload_base64)
 
 
 class DelayedPage(Struct, frozen=True):

@@ -1,4 +1,4 @@
-"""Fields of messages and entries that the engine's views, the API's answers and the client's types share.
+"""Fields of messages, entries, repeats, commands and pauses that the engine's views, the API's answers and the client's types share.
 
 A field that is added here is in all of them; each adds what only it has (the payload as bytes or as text, instants as text). A field
 that came after the first release has a default, so that a client understands a server of before. No module is imported here that a
@@ -58,6 +58,74 @@ class MessageFacts(Struct, frozen=True, kw_only=True):
     """The receiver's name for it, if it gave one."""
     name: str | None = None
     """The name by which it is found; of one that has ended, unless another message has the name by now."""
+
+
+class RepeatFacts(Struct, frozen=True, kw_only=True):
+    """A repeat without its content: what was asked for, and how far it has come."""
+
+    name: str
+    namespace: str
+    state: str
+    """`active`, `paused`, or `over` after its last occurrence."""
+    destination: str
+    owner: str = ""
+    door: str = ""
+    key: str | None = None
+    ttl_ms: int | None = None
+    every_ms: int | None = None
+    every_months: int | None = None
+    """Months of an interval by the calendar, as the Dapr door takes them."""
+    cron: str | None = None
+    zone: str | None = None
+    start_at_ms: int | None = None
+    end_at_ms: int | None = None
+    count: int | None = None
+    jitter_ms: int = 0
+    missed: str = "latest"
+    next_due_at_ms: list[int] = []
+    """The next five instants, in a list the next one; of a paused repeat, those if it were resumed now."""
+    made: int = 0
+    """Occurrences that were accepted as messages."""
+    last_at_ms: int | None = None
+    """The planned instant of the last of these."""
+    paused_at_ms: int | None = None
+    trouble: str | None = None
+    """Why the next occurrence is not accepted, where it is not."""
+
+
+class BulkCommandFacts(Struct, frozen=True, kw_only=True):
+    """A command for all messages that a filter chooses, without the filter: by whom and when, and how far it has come."""
+
+    id: str
+    action: str
+    phase: str
+    """`counting`, `counted` until it is confirmed, `running`, then `done` or `stopped`."""
+    counted: int = 0
+    done: int = 0
+    passed: int = 0
+    """Messages that had ended by then, or whose state did not allow it."""
+    due_at_ms: int | None = None
+    delay_ms: int | None = None
+    asked_by: str = ""
+    asked_at_ms: int = 0
+    confirmed_by: str | None = None
+    confirmed_at_ms: int | None = None
+    ended_by: str | None = None
+    """The name of the token that stopped it."""
+    ended_at_ms: int | None = None
+
+
+class PauseFacts(Struct, frozen=True, kw_only=True):
+    """A paused topic, owner or destination."""
+
+    kind: str
+    """`topic`, `owner` or `destination`."""
+    namespace: str
+    name: str
+    """The address, the full name of the topic, or the owner."""
+    since_ms: int
+    resumed: bool = False
+    """Whether the pause is over, and messages that it held are on their way back."""
 
 
 class EntryFacts(Struct, frozen=True):

@@ -11,9 +11,8 @@ from tarry.engine.due.decoded_batch import DecodedBatch
 from tarry.engine.namespaces.catalogue import EMPTY
 from tarry.engine.queries.commands import Ending
 from tarry.engine.queries.delayed_entries import DelayedEntry
-from tarry.engine.queries.pausing import PlaceView
 from tarry.engine.queries.upcoming import MAX_BUCKETS, Upcoming
-from tarry.engine.repeats.repeats import RepeatPage, RepeatView
+from tarry.engine.repeats.repeats import RepeatCondition, RepeatPage, RepeatView
 from tarry.engine.topics.consumer import Consumer
 from tarry.engine.topics.entries import NewEntry
 from tarry.engine.topics.entry_batch import EntryBatch, EntrySpan, about_bytes, ids_of
@@ -45,9 +44,9 @@ __all__ = [
     "EntryLog",
     "EntrySpan",
     "NewEntry",
-    "PlaceView",
     "Published",
     "Received",
+    "RepeatCondition",
     "RepeatPage",
     "RepeatView",
     "Subscription",

@@ -139,17 +139,26 @@ def payload_of(content: HasPayload) -> tuple[bytes, dict[str, str]]:
     return encoded or b"", headers
 
 
+def instant_of(field: str, text: str | None, at_ms: int | None) -> int | None:
+    """An instant that may be given as text or in milliseconds; raises `Invalid` for both."""
+    return at_ms if text is None else parse_instant_ms(_alone(field, text, at_ms), field)
+
+
+def duration_of(field: str, text: str | None, milliseconds: int | None) -> int | None:
+    """A duration that may be given as text or in milliseconds; raises `Invalid` for both."""
+    return milliseconds if text is None else parse_duration_ms(_alone(field, text, milliseconds), field)
+
+
+def _alone(field: str, text: str, milliseconds: int | None) -> str:
+    if milliseconds is not None:
+        raise Invalid(field, f"give {field} or {field}_ms, not both")
+    return text
+
+
 def times_of(times: Times) -> tuple[int | None, int | None]:
     """The due instant and the delay; raises `Invalid` if more than one time is given."""
-    due_at_ms, delay_ms = times.due_at_ms, times.delay_ms
-    if times.due_at is not None:
-        if due_at_ms is not None:
-            raise Invalid("due_at", "give due_at or due_at_ms, not both")
-        due_at_ms = parse_instant_ms(times.due_at)
-    if times.delay is not None:
-        if delay_ms is not None:
-            raise Invalid("delay", "give delay or delay_ms, not both")
-        delay_ms = parse_duration_ms(times.delay)
+    due_at_ms = instant_of("due_at", times.due_at, times.due_at_ms)
+    delay_ms = duration_of("delay", times.delay, times.delay_ms)
     if due_at_ms is not None and delay_ms is not None:
         raise Invalid("delay_ms", "give a due instant or a delay, not both")
     return due_at_ms, delay_ms

@@ -3,7 +3,6 @@
 from typing import Final
 
 import msgspec
-from msgspec import Struct
 
 from tarry.core import admission
 from tarry.core.clock import Clock
@@ -11,8 +10,8 @@ from tarry.core.errors import Conflict, NotFound, TarryError
 from tarry.core.lifecycle import Event, State
 from tarry.core.limits import PAUSED_MS
 from tarry.core.message import MessageView
-from tarry.core.names import TOPIC_SCHEME
-from tarry.core.pause import MAX_PAUSES, PausablePlace, Pause, PlaceKind
+from tarry.core.pause import MAX_PAUSES, PausablePlace, Pause
+from tarry.core.shapes import PauseFacts
 from tarry.engine.answer import Answer, failed
 from tarry.engine.dispatch.dispatcher import Dispatcher
 from tarry.engine.journal.journal import Journal
@@ -25,18 +24,6 @@ from tarry.engine.state.engine_state import EngineState
 from tarry.ledger.record import Put, Record
 
 NOT_PAUSED: Final = "the message is not paused"
-
-
-class PlaceView(Struct, frozen=True, kw_only=True):
-    """A paused place as it can be shown."""
-
-    kind: PlaceKind
-    namespace: str
-    name: str
-    """The address, the full name of the topic, or the owner."""
-    since_ms: int
-    resumed: bool
-    """Whether it is over, and messages that it held are on their way back."""
 
 
 class Pausing:
@@ -101,8 +88,7 @@ class Pausing:
                 raise Conflict(held, "held" if kind is not None else found.state.value)
             # A message sent by command was due, whatever it was scheduled for.
             left_ms = 0 if put.commanded else max(0, (put.due_at_ms or 0) - put.delayed_since_ms)
-            topic = put.destination if put.destination.startswith(TOPIC_SCHEME) else None
-            policy = self._state.policies.effective(topic, put.namespace)
+            policy = self._state.policies.of(put.destination, put.namespace)
             asked_ms = now_ms + left_ms if left_ms else wanted_at_ms(put)
             due_at_ms, fire_at_ms = admission.instants(asked_ms, now_ms, self._state.floor_ms, policy)
             version = new_version(
@@ -127,7 +113,7 @@ class Pausing:
 
     # Places
 
-    def pause_place(self, place: PausablePlace) -> Answer[PlaceView]:
+    def pause_place(self, place: PausablePlace) -> Answer[PauseFacts]:
         """Hold the messages of a place once they are due; one that is paused stays so."""
         try:
             before = self._state.pauses.by_place.get(place)
@@ -139,7 +125,7 @@ class Pausing:
         except TarryError as error:
             return failed(error)
 
-    def resume_place(self, place: PausablePlace) -> Answer[PlaceView]:
+    def resume_place(self, place: PausablePlace) -> Answer[PauseFacts]:
         """Let the messages of a place go out again, in order, as fast as their rates allow."""
         try:
             before = self._state.pauses.by_place.get(place)
@@ -153,28 +139,28 @@ class Pausing:
         except TarryError as error:
             return failed(error)
 
-    def places(self, namespace: str | None) -> Answer[list[PlaceView]]:
+    def places(self, namespace: str | None) -> Answer[list[PauseFacts]]:
         """The paused places of a namespace or of all, and those whose messages are on their way back."""
         found = sorted(self._state.pauses.by_place.items())
         views = [_view(*one) for one in found if namespace in (None, one[0].namespace)]
-        answer: Answer[list[PlaceView]] = Answer()
+        answer: Answer[list[PauseFacts]] = Answer()
         self._journal.when_durable(self._journal.next_seq - 1, answer.completer(lambda: views))
         return answer
 
-    def _say(self, place: PausablePlace, pause: Pause) -> Answer[PlaceView]:
-        answer: Answer[PlaceView] = Answer()
+    def _say(self, place: PausablePlace, pause: Pause) -> Answer[PauseFacts]:
+        answer: Answer[PauseFacts] = Answer()
         told = answer.completer(lambda: _view(place, pause))
         self._journal.append([paused(place, pause)], told, essential=True)
         return answer
 
-    def _told(self, place: PausablePlace, pause: Pause) -> Answer[PlaceView]:
-        answer: Answer[PlaceView] = Answer()
+    def _told(self, place: PausablePlace, pause: Pause) -> Answer[PauseFacts]:
+        answer: Answer[PauseFacts] = Answer()
         told = answer.completer(lambda: _view(place, pause))
         self._journal.when_durable(self._journal.next_seq - 1, told)
         return answer
 
 
-def _view(place: PausablePlace, pause: Pause) -> PlaceView:
-    return PlaceView(
+def _view(place: PausablePlace, pause: Pause) -> PauseFacts:
+    return PauseFacts(
         kind=place.kind, namespace=place.namespace, name=place.name, since_ms=pause.since_ms, resumed=pause.resumed
     )  # fmt: skip

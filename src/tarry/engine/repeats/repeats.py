@@ -6,7 +6,7 @@ import msgspec
 from msgspec import Struct
 
 from tarry.core.clock import Clock
-from tarry.core.errors import Conflict, Invalid, NotFound, TarryError, TooManyPending
+from tarry.core.errors import Conflict, Invalid, NotFound, TarryError
 from tarry.core.names import parse_namespace
 from tarry.core.repeat import (
     MAX_REPEATS,
@@ -17,6 +17,7 @@ from tarry.core.repeat import (
     RepeatProgress,
     check_repeat_name,
 )
+from tarry.core.shapes import RepeatFacts
 from tarry.engine.answer import Answer, failed
 from tarry.engine.journal.journal import Journal
 from tarry.engine.namespaces.repeat_state import HeldRepeat, RepeatName, asked, come_to
@@ -31,21 +32,11 @@ MAX_LISTED: Final = 100
 """Repeats in one page: what it costs is the reckoning of their next instants."""
 
 
-class RepeatView(Struct, frozen=True, kw_only=True):
+class RepeatView(RepeatFacts, frozen=True, kw_only=True):
     """A repeat as it can be shown."""
 
-    name: str
-    namespace: str
-    repeat: Repeat
-    state: RepeatCondition
-    next_due_at_ms: list[int]
-    """The next instants, five at most, and in a list one; of a paused repeat, those if it were resumed now."""
-    made: int
-    last_at_ms: int | None
-    """The planned instant of the last occurrence."""
-    paused_at_ms: int | None
-    trouble: str | None
-    """Why the next occurrence is not accepted, where it is not."""
+    headers: dict[str, str]
+    payload: bytes
 
 
 class RepeatPage(Struct, frozen=True):
@@ -104,10 +95,10 @@ class Repeats:
             )
         if before is None or before.holder != new.holder:
             policy = self._repeating.policy(new)
-            holder, most = new.holder, policy.max_pending_per_owner
-            if most and self._state.pending.of(*holder) + state.by_holder[holder] >= most:
-                level = self._state.policies.level_at(new.repeat.destination, holder.namespace)
-                raise TooManyPending(most, level("max_pending_per_owner"))
+            level = self._state.policies.level_at(new.repeat.destination, new.holder.namespace)
+            self._state.pending.check(
+                new.holder, policy.max_pending_per_owner, level, state.by_holder[new.holder]
+            )
 
     def get(self, namespace: str, name: str) -> Answer[RepeatView]:
         """A repeat as it is now."""
@@ -197,15 +188,20 @@ class Repeats:
         return answer
 
     def _view(self, held: HeldRepeat, now_ms: int, instants: int = SHOWN) -> RepeatView:
-        progress = held.progress
+        progress, repeat = held.progress, held.repeat
         state: RepeatCondition = "active"
         if progress.paused_at_ms is not None:
             state = "paused"
         elif progress.over_at_ms is not None:
             state = "over"
+        by_clock = repeat.cron is not None
         return RepeatView(
-            name=held.name.name, namespace=held.name.namespace, repeat=held.repeat, state=state,
+            name=held.name.name, namespace=held.name.namespace, state=state, destination=repeat.destination,
+            owner=repeat.owner, door=repeat.door, key=repeat.key, ttl_ms=repeat.ttl_ms,
+            every_ms=None if by_clock else repeat.every_ms, every_months=repeat.every_months or None, cron=repeat.cron,
+            zone=repeat.zone or "UTC" if by_clock else None, start_at_ms=repeat.start_at_ms, end_at_ms=repeat.end_at_ms,
+            count=repeat.count, jitter_ms=repeat.jitter_ms, missed=repeat.missed,
             next_due_at_ms=self._repeating.occurrences(held).shown(progress, now_ms, instants), made=progress.made,
             last_at_ms=progress.last_at_ms, paused_at_ms=progress.paused_at_ms,
-            trouble=self._repeating.troubles.get(held.name),
+            trouble=self._repeating.troubles.get(held.name), headers=repeat.headers, payload=repeat.payload,
         )  # fmt: skip

@@ -7,9 +7,10 @@ from msgspec import Meta, Struct
 
 from tarry.core.bulk_command import Action, BulkCommand, ChosenState, MessageFilter, Phase
 from tarry.core.errors import Invalid, NotFound
-from tarry.core.names import DEFAULT_NAMESPACE, parse_destination, parse_namespace
-from tarry.core.times import format_instant, parse_instant_ms
-from tarry.doors.http.bodies import check_json, decode, read_query, times_of
+from tarry.core.names import parse_destination, parse_namespace
+from tarry.core.shapes import BulkCommandFacts
+from tarry.core.times import format_instant
+from tarry.doors.http.bodies import check_json, decode, instant_of, read_query, times_of
 from tarry.doors.http.responses import json_response
 from tarry.doors.http.shapes import MAX_EXACT_INT, Instant, Milliseconds, Taken, Times
 from tarry.engine.engine import Engine
@@ -17,17 +18,11 @@ from tarry.http.request import Request
 from tarry.http.response import Response
 
 
-class FilterRequest(Taken, kw_only=True):
+class FilterRequest(MessageFilter, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Which messages are meant; what is not given does not filter."""
 
     state: ChosenState = "scheduled"
     """`retrying`: of those that are scheduled, the ones that wait for another attempt. `failed` is for retries."""
-    namespace: str = DEFAULT_NAMESPACE
-    owner: str | None = None
-    key: str | None = None
-    key_prefix: str | None = None
-    destination: str | None = None
-    door: str | None = None
     due_from: Instant | None = None
     due_from_ms: Milliseconds | None = None
     due_to: Instant | None = None
@@ -53,28 +48,13 @@ class CommandsQuery(Taken, kw_only=True):
     namespace: str | None = None
 
 
-class CommandAnswer(Struct, kw_only=True):
+class CommandAnswer(BulkCommandFacts, frozen=True, kw_only=True):
     """A bulk command: what was asked for, by whom and when, and how far it has come."""
 
-    id: str
     action: Action
     filter: MessageFilter
     phase: Phase
-    """`counting`, `counted` until it is confirmed, `running`, then `done` or `stopped`."""
-    counted: int
-    done: int
-    passed: int
-    """Messages that had ended by then, or whose state did not allow it."""
-    due_at_ms: int | None
-    delay_ms: int | None
-    asked_by: str
-    asked_at_ms: int
     asked_at: str
-    confirmed_by: str | None
-    confirmed_at_ms: int | None
-    ended_by: str | None
-    """Who stopped it."""
-    ended_at_ms: int | None
 
 
 class CommandsAnswer(Struct, kw_only=True):
@@ -148,24 +128,18 @@ def _chosen(asked: FilterRequest) -> MessageFilter:
     destination = asked.destination
     if destination is not None and "://" not in destination:
         destination = parse_destination(destination).full
+    said = {name: getattr(asked, name) for name in MessageFilter.__struct_fields__}
     return MessageFilter(
-        state=asked.state, namespace=asked.namespace, owner=asked.owner, key=asked.key, key_prefix=asked.key_prefix,
-        destination=destination, door=asked.door, due_from_ms=_instant("due_from", asked.due_from, asked.due_from_ms),
-        due_to_ms=_instant("due_to", asked.due_to, asked.due_to_ms),
-    )  # fmt: skip
-
-
-def _instant(field: str, text: str | None, at_ms: int | None) -> int | None:
-    if text is not None and at_ms is not None:
-        raise Invalid(field, f"give {field} or {field}_ms, not both")
-    return at_ms if text is None else parse_instant_ms(text, field)
+        **said
+        | {
+            "destination": destination,
+            "due_from_ms": instant_of("due_from", asked.due_from, asked.due_from_ms),
+            "due_to_ms": instant_of("due_to", asked.due_to, asked.due_to_ms),
+        }
+    )
 
 
 def _shown(command: BulkCommand) -> CommandAnswer:
-    return CommandAnswer(
-        id=str(command.number), action=command.action, filter=command.chosen, phase=command.phase,
-        counted=command.counted, done=command.done, passed=command.passed, due_at_ms=command.due_at_ms,
-        delay_ms=command.delay_ms, asked_by=command.asked_by, asked_at_ms=command.asked_at_ms,
-        asked_at=format_instant(command.asked_at_ms), confirmed_by=command.confirmed_by,
-        confirmed_at_ms=command.confirmed_at_ms, ended_by=command.ended_by, ended_at_ms=command.ended_at_ms,
-    )  # fmt: skip
+    facts = {name: getattr(command, name) for name in BulkCommandFacts.__struct_fields__ if name != "id"}
+    asked_at = format_instant(command.asked_at_ms)
+    return CommandAnswer(id=str(command.number), filter=command.chosen, asked_at=asked_at, **facts)

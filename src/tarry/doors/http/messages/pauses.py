@@ -1,18 +1,19 @@
 """Pauses of places: topics, owners and destinations whose messages do not go out until they are resumed."""
 
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final
 
 import msgspec
 from msgspec import Meta, Struct
+from msgspec.structs import asdict
 
 from tarry.core.errors import Invalid
 from tarry.core.names import parse_namespace
-from tarry.core.pause import PausablePlace, place_of
+from tarry.core.pause import PausablePlace, PlaceKind, place_of
+from tarry.core.shapes import PauseFacts
 from tarry.core.times import format_instant
 from tarry.doors.http.bodies import check_json, decode, read_query
 from tarry.doors.http.responses import json_response
 from tarry.doors.http.shapes import Taken
-from tarry.engine.api import PlaceView
 from tarry.engine.engine import Engine
 from tarry.http.request import Request
 from tarry.http.response import Response
@@ -40,17 +41,11 @@ class PausesQuery(Taken, kw_only=True):
     namespace: str | None = None
 
 
-class PauseAnswer(Struct, kw_only=True):
+class PauseAnswer(PauseFacts, frozen=True, kw_only=True):
     """A paused place."""
 
-    kind: Literal["destination", "topic", "owner"]
-    namespace: str
-    name: str
-    """The address, the full name of the topic, or the owner."""
-    since_ms: int
+    kind: PlaceKind
     since: str
-    resumed: bool
-    """Whether the pause is over, and messages that it held are on their way back."""
 
 
 class PausesAnswer(Struct, kw_only=True):
@@ -97,8 +92,5 @@ def _place(request: Request) -> PausablePlace:
     return place
 
 
-def _shown(place: PlaceView) -> PauseAnswer:
-    return PauseAnswer(
-        kind=place.kind, namespace=place.namespace, name=place.name, since_ms=place.since_ms,
-        since=format_instant(place.since_ms), resumed=place.resumed,
-    )  # fmt: skip
+def _shown(place: PauseFacts) -> PauseAnswer:
+    return PauseAnswer(**asdict(place), since=format_instant(place.since_ms))

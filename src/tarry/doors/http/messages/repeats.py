@@ -1,6 +1,6 @@
 """Repeats under their names: set, look at, list, pause, resume, remove."""
 
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final
 
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
@@ -8,17 +8,20 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from tarry.core.errors import Invalid
 from tarry.core.names import parse_namespace
 from tarry.core.repeat import Missed, Repeat
-from tarry.core.times import format_instant, parse_duration_ms, parse_instant_ms
+from tarry.core.shapes import RepeatFacts
+from tarry.core.times import format_instant
 from tarry.doors.http.bodies import (
     check_json,
     decode,
+    duration_of,
+    instant_of,
     payload_of,
     read_query,
     text_or_bytes,
 )
 from tarry.doors.http.responses import json_response, nothing
 from tarry.doors.http.shapes import MAX_EXACT_INT, Duration, Instant, Json, Milliseconds, Taken, Text
-from tarry.engine.api import RepeatView
+from tarry.engine.api import RepeatCondition, RepeatView
 from tarry.engine.engine import Engine
 from tarry.http.request import Request
 from tarry.http.response import Response
@@ -72,37 +75,12 @@ class RepeatsQuery(Taken, kw_only=True):
     page: Annotated[str, Meta(description="The next_page of the page before")] | None = None
 
 
-class RepeatAnswer(Struct, kw_only=True):
+class RepeatAnswer(RepeatFacts, frozen=True, kw_only=True):
     """A repeat: what was asked for, and how far it has come."""
 
-    name: str
-    namespace: str
-    state: Literal["active", "paused", "over"]
-    destination: str
-    owner: str
-    door: str
-    key: str | None
-    ttl_ms: int | None
-    every_ms: int | None
-    every_months: int | None
-    """Months of an interval by the calendar, as the Dapr door takes them."""
-    cron: str | None
-    zone: str | None
-    start_at_ms: int | None
-    end_at_ms: int | None
-    count: int | None
-    jitter_ms: int
+    state: RepeatCondition
     missed: Missed
-    next_due_at_ms: list[int]
-    """The next five instants, in a list the next one; of a paused repeat, those if it were resumed now."""
     next_due_at: list[str]
-    made: int
-    """Occurrences that were accepted as messages."""
-    last_at_ms: int | None
-    """The planned instant of the last of these."""
-    paused_at_ms: int | None
-    trouble: str | None
-    """Why the next occurrence is not accepted, where it is not."""
     headers: dict[str, str]
     payload: str | UnsetType = UNSET
     payload_base64: bytes | UnsetType = UNSET
@@ -172,34 +150,23 @@ def _reach(request: Request) -> tuple[str, str]:
 
 def _asked(request: RepeatRequest) -> Repeat:
     payload, headers = payload_of(request)
-    every_ms = _one_of(request, "every", parse_duration_ms)
+    every_ms = duration_of("every", request.every, request.every_ms)
     if every_ms == 0:
         raise Invalid("every", "is not between 1 ms and 100 years")
     return Repeat(
         destination=request.destination, payload=payload, headers=headers, key=request.key, owner=request.owner,
         ttl_ms=request.ttl_ms, every_ms=every_ms or 0, cron=request.cron, zone=request.zone or "",
-        start_at_ms=_one_of(request, "start_at", parse_instant_ms), end_at_ms=_one_of(request, "end_at", parse_instant_ms),
-        count=request.count, jitter_ms=_one_of(request, "jitter", parse_duration_ms) or 0, missed=request.missed,
+        start_at_ms=instant_of("start_at", request.start_at, request.start_at_ms),
+        end_at_ms=instant_of("end_at", request.end_at, request.end_at_ms), count=request.count,
+        jitter_ms=duration_of("jitter", request.jitter, request.jitter_ms) or 0, missed=request.missed,
     )  # fmt: skip
-
-
-def _one_of(request: RepeatRequest, field: str, parse: Any) -> int | None:
-    """A time that may be given as text or in milliseconds."""
-    text, milliseconds = getattr(request, field), getattr(request, f"{field}_ms")
-    if text is not None and milliseconds is not None:
-        raise Invalid(field, f"give {field} or {field}_ms, not both")
-    return milliseconds if text is None else parse(text, field)  # type: ignore[no-any-return]
 
 
 def _shown(view: RepeatView, *, whole: bool = True) -> RepeatAnswer:
-    repeat = view.repeat
+    facts: dict[str, Any] = {name: getattr(view, name) for name in RepeatFacts.__struct_fields__}
     return RepeatAnswer(
-        name=view.name, namespace=view.namespace, state=view.state, destination=repeat.destination,
-        owner=repeat.owner, door=repeat.door, key=repeat.key, ttl_ms=repeat.ttl_ms,
-        every_ms=None if repeat.cron is not None else repeat.every_ms, every_months=repeat.every_months or None,
-        cron=repeat.cron, zone=None if repeat.cron is None else repeat.zone or "UTC", start_at_ms=repeat.start_at_ms,
-        end_at_ms=repeat.end_at_ms, count=repeat.count, jitter_ms=repeat.jitter_ms, missed=repeat.missed,
-        next_due_at_ms=view.next_due_at_ms, next_due_at=[format_instant(at_ms) for at_ms in view.next_due_at_ms],
-        made=view.made, last_at_ms=view.last_at_ms, paused_at_ms=view.paused_at_ms, trouble=view.trouble,
-        headers=repeat.headers, **(text_or_bytes(repeat.payload) if whole else {}),
-    )  # fmt: skip
+        **facts,
+        next_due_at=[format_instant(at_ms) for at_ms in view.next_due_at_ms],
+        headers=view.headers,
+        **(text_or_bytes(view.payload) if whole else {}),
+    )
