@@ -4,6 +4,8 @@ import pytest
 
 from tarry.core.errors import Conflict, Invalid, NotFound
 from tarry.core.policy import Policy
+from tarry.engine.answer import Answer
+from tarry.ledger.record import Catalogued
 from tests.unit.engine_kit import Bench, full
 
 
@@ -52,6 +54,25 @@ def test_it_survives_a_crash(bench: Bench, flushed: bool) -> None:
     assert catalogue.get("schema", full("orders")) == b"[]"
     assert catalogue.get("schema", full("bills")) is None
     assert bench.engine.topics.partitions(full("parted")) == 3
+
+
+@pytest.mark.parametrize("flushed", [False, True])
+def test_a_sort_that_only_a_newer_version_knows_is_kept_for_it(bench: Bench, flushed: bool) -> None:
+    parts = bench.engine.parts
+    written: Answer[None] = Answer()
+    parts.journal.append(
+        [Catalogued("of-tomorrow", "name", b"x"), Catalogued("tenant", "acme", b"{}")],
+        written.completer(lambda: None),
+    )
+    bench.ask(written)
+    if flushed:
+        bench.wait(2000)
+    bench.crash()
+    bench.start()
+    bench.ask(bench.engine.flush())
+    rows = dict(bench.engine.parts.state.registry.catalogue.rows())
+    assert rows[("of-tomorrow", "name")] == b"x"
+    assert bench.engine.catalogue.tenants() == ["acme", "public"]
 
 
 def test_what_holds_something_is_removed_only_by_force(bench: Bench) -> None:

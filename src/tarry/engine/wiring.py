@@ -176,8 +176,8 @@ def wire(given: Surroundings) -> EngineParts:
     # Topics
     policies = Policies(given.broker_policy, given.namespace_policies)
     by_name, recent_entries, pumping = NamedTopics(), RecentEntries(), Pumping(horizon.wake)
-    repeat_state = RepeatState(registry)
-    catalogue = Catalogue(journal, registry, policies, by_name, repeat_state)
+    repeat_state = RepeatState()
+    catalogue = Catalogue(journal, policies, by_name, repeat_state)
     reader = EntryReader(
         ledger, bodies, sizes, recent_entries, ids, clock, policies, aside.seqs, counters, isolation
     )

@@ -24,8 +24,8 @@ from tarry.core.errors import (
     Rejected,
     TarryError,
     TooLarge,
-    TooManyPending,
 )
+from tarry.core.holder import Holder
 from tarry.core.ids import Ids
 from tarry.core.message import MessageView
 from tarry.core.names import check_name, parse_namespace, parse_topic
@@ -196,11 +196,9 @@ class Adoption:
             )
 
     def _check_owners(self, namespace: str, owners: dict[str, int], limit: int) -> None:
-        if limit:
-            for owner, count in owners.items():
-                if self._state.pending.of(namespace, owner) + count > limit:
-                    level = self._state.policies.level_at(None, namespace)
-                    raise TooManyPending(limit, level("max_pending_per_owner"))
+        level = self._state.policies.level_at(None, namespace)
+        for owner, count in owners.items():
+            self._state.pending.check(Holder(namespace, owner), limit, level, count - 1)
 
     def _record(self, name: str, manifest: BatchManifest, now_ms: int, trace: bytes | None) -> Adopt:
         floor_ms = max(now_ms, self._state.watermark.fire_at_ms)

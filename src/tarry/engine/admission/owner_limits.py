@@ -1,6 +1,6 @@
 """Limits of owners: how many of their messages may wait, and how fast they may schedule."""
 
-from tarry.core.errors import RateLimited, TooManyPending
+from tarry.core.errors import RateLimited
 from tarry.core.holder import Holder
 from tarry.core.policy import Effective, Level
 from tarry.core.rates import Rates
@@ -24,9 +24,7 @@ class OwnerLimits:
 
         `level` has set a field of the policy. The last rule to be asked: what is refused for another reason is not charged.
         """
-        most = policy.max_pending_per_owner
-        if most and self._pending.by_holder.get(holder, 0) + before >= most:
-            raise TooManyPending(most, level("max_pending_per_owner"))
+        self._pending.check(holder, policy.max_pending_per_owner, level, before)
         if policy.accept_per_second:
             wait_ms = self._rates.wait_ms(holder, policy.accept_per_second, now_ms)
             if wait_ms:

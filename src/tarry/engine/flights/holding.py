@@ -13,7 +13,6 @@ from tarry.core import admission
 from tarry.core.clock import Clock
 from tarry.core.errors import Damage
 from tarry.core.limits import HELD_MS
-from tarry.core.names import TOPIC_SCHEME
 from tarry.core.rates import Rates
 from tarry.engine.bodies.bodies import Bodies
 from tarry.engine.due.horizon import Horizon
@@ -108,8 +107,7 @@ class Holding:
         if self._state.pauses.at(message.namespace, message.destination, message.owner) is not None:
             return None
         now_ms = self._clock.now_ms()
-        topic = message.destination if message.destination.startswith(TOPIC_SCHEME) else None
-        policy = self._state.policies.effective(topic, message.namespace)
+        policy = self._state.policies.of(message.destination, message.namespace)
         asked_ms = wanted_at_ms(message)
         if policy.send_per_second > 0 and isinstance(waiting, Put):
             # It has had its turn then, and is not charged again.

@@ -13,20 +13,14 @@ from tarry.core.names import DEFAULT_NAMESPACE, check_part, parse_namespace
 from tarry.engine.answer import Answer, failed, settled
 from tarry.engine.journal.journal import Journal
 from tarry.engine.journal.steps import append_in_steps
-from tarry.engine.namespaces.command_book import BULK_COMMAND
-from tarry.engine.namespaces.pauses import PAUSE
 from tarry.engine.namespaces.policies import Policies
-from tarry.engine.namespaces.repeat_state import SORTS, RepeatState
+from tarry.engine.namespaces.repeat_state import RepeatState
 from tarry.ledger.record import Catalogued, PolicySet, Record, TopicSet
-from tarry.registry.registry import Registry
 
 Sort = Literal["tenant", "namespace", "schema", "topic"]
 
 OF_TOPICS: Final = ("schema", "topic")
 """The sorts of entries that belong to a topic and end with it."""
-
-APART: Final = (*SORTS, PAUSE, BULK_COMMAND)
-"""Sorts of records that have a state of their own."""
 
 EMPTY: Final = b"{}"
 """The value of an entry about which nothing was said."""
@@ -46,16 +40,16 @@ class TopicNames(Protocol):
 class Catalogue:
     """Everything that was entered, by sort and name."""
 
+    sorts: Final = ("tenant", "namespace", "schema", "topic")
+
     def __init__(
         self,
         journal: Journal,
-        registry: Registry,
         policies: Policies,
         topics: TopicNames,
         repeats: RepeatState,
     ) -> None:
         self._journal = journal
-        self._registry = registry
         self._policies = policies
         self._topics = topics
         self._repeats = repeats
@@ -65,21 +59,12 @@ class Catalogue:
         self._leaving: set[str] = set()
         """Namespaces that are being removed, in steps."""
 
-    def decide(self, record: Catalogued) -> None:
-        """Take a record into the state, when it is enqueued or replayed."""
-        key = (record.sort, record.name)
-        if record.value is None:
-            self._take_out(key)
-            self._registry.catalogue.remove(*key)
+    def take(self, sort: str, name: str, value: bytes | None) -> None:
+        """Take what was entered under a name; None takes it out."""
+        if value is None:
+            self._take_out((sort, name))
         else:
-            self._put_in(key, record.value)
-            self._registry.catalogue.put(key, record.value)
-
-    def load(self) -> None:
-        """Take everything back from the registry."""
-        for key, value in self._registry.catalogue.rows():
-            if key[0] not in APART:
-                self._put_in(key, value)
+            self._put_in((sort, name), value)
 
     def _put_in(self, key: tuple[str, str], value: bytes) -> None:
         self._entered[key] = value

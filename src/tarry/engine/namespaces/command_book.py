@@ -6,7 +6,6 @@ import msgspec
 
 from tarry.core.bulk_command import FINISHED, BulkCommand
 from tarry.ledger.record import Catalogued
-from tarry.registry.registry import Registry
 
 BULK_COMMAND: Final = "bulk_command"
 """The sort of catalogue records that are about bulk commands."""
@@ -17,32 +16,20 @@ _decoder = msgspec.json.Decoder(BulkCommand)
 class CommandBook:
     """All bulk commands by their numbers."""
 
-    def __init__(self, registry: Registry) -> None:
-        self._registry = registry
+    sorts = (BULK_COMMAND,)
+
+    def __init__(self) -> None:
         self.by_number: dict[int, BulkCommand] = {}
 
-    def decide(self, record: Catalogued) -> None:
-        """Take a record into the state, when it is enqueued or replayed."""
-        if record.value is None:
-            self._registry.catalogue.remove(record.sort, record.name)
-        else:
-            self._registry.catalogue.put((record.sort, record.name), record.value)
-        self._take(record.name, record.value)
-
-    def load(self, registry: Registry) -> None:
-        """Take everything back from the registry."""
-        for (sort, name), value in registry.catalogue.rows():
-            if sort == BULK_COMMAND:
-                self._take(name, value)
-
-    def _take(self, name: str, value: bytes | None) -> None:
+    def take(self, sort: str, name: str, value: bytes | None) -> None:
+        """Take how far a command has come; None forgets it."""
         if value is None:
             self.by_number.pop(int(name), None)
         else:
             self.by_number[int(name)] = _decoder.decode(value)
 
     def unfinished(self) -> list[BulkCommand]:
-        """Those that are not over, the oldest first."""
+        """Commands that are not over, the oldest first."""
         found = [one for one in self.by_number.values() if one.phase not in FINISHED]
         return sorted(found, key=lambda one: one.number)
 

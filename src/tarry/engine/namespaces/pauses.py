@@ -7,7 +7,6 @@ import msgspec
 
 from tarry.core.pause import PausablePlace, Pause, PlaceKind, places_of
 from tarry.ledger.record import Catalogued
-from tarry.registry.registry import Registry
 
 PAUSE: Final = "pause"
 """The sort of catalogue records that are about pauses."""
@@ -19,8 +18,9 @@ _places = lru_cache(maxsize=4096)(places_of)
 class Pauses:
     """All pauses by place."""
 
-    def __init__(self, registry: Registry) -> None:
-        self._registry = registry
+    sorts = (PAUSE,)
+
+    def __init__(self) -> None:
         self.by_place: dict[PausablePlace, Pause] = {}
         self._holding: set[PausablePlace] = set()
 
@@ -28,21 +28,8 @@ class Pauses:
         """Whether anything is paused: asked for every batch of due messages."""
         return bool(self._holding)
 
-    def decide(self, record: Catalogued) -> None:
-        """Take a record into the state, when it is enqueued or replayed."""
-        if record.value is None:
-            self._registry.catalogue.remove(record.sort, record.name)
-        else:
-            self._registry.catalogue.put((record.sort, record.name), record.value)
-        self._take(record.name, record.value)
-
-    def load(self, registry: Registry) -> None:
-        """Take everything back from the registry."""
-        for (sort, name), value in registry.catalogue.rows():
-            if sort == PAUSE:
-                self._take(name, value)
-
-    def _take(self, name: str, value: bytes | None) -> None:
+    def take(self, sort: str, name: str, value: bytes | None) -> None:
+        """Take the pause of a place; None ends it."""
         place = PausablePlace.parse(name)
         self._holding.discard(place)
         if value is None:

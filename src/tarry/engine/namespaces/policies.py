@@ -62,6 +62,10 @@ class Policies:
         """Whether a topic keeps what every subscription is done with."""
         return self.at_topic(topic).retention_ms != 0
 
+    def of(self, destination: str, namespace: str) -> Effective:
+        """The policy in force for messages to a destination (in full): of its topic if it is one, else of their namespace."""
+        return self.effective(destination if destination.startswith(TOPIC_SCHEME) else None, namespace)
+
     def level_at(self, destination: str | None, namespace: str) -> Level:
         """Tells which level has set a field at a destination (in full), or in a namespace."""
         topic = destination if destination is not None and destination.startswith(TOPIC_SCHEME) else None

@@ -15,7 +15,6 @@ from msgspec import Struct
 from tarry.core.holder import Holder
 from tarry.core.repeat import Repeat, RepeatProgress
 from tarry.ledger.record import Catalogued, Record
-from tarry.registry.registry import Registry
 
 ASKED: Final = "repeat"
 PROGRESS: Final = "repeat-progress"
@@ -62,8 +61,9 @@ class HeldRepeat(Struct):
 class RepeatState:
     """All repeats by name."""
 
-    def __init__(self, registry: Registry) -> None:
-        self._registry = registry
+    sorts = SORTS
+
+    def __init__(self) -> None:
         self.by_name: dict[RepeatName, HeldRepeat] = {}
         self._sorted: list[RepeatName] = []
         self.by_holder: Counter[Holder] = Counter()
@@ -71,24 +71,11 @@ class RepeatState:
         self.changed: dict[RepeatName, None] = {}
         """Repeats that records were about since somebody looked last."""
 
-    def decide(self, record: Catalogued) -> None:
-        """Take a record into the state, when it is enqueued or replayed."""
-        if record.value is None:
-            self._registry.catalogue.remove(record.sort, record.name)
-        else:
-            self._registry.catalogue.put((record.sort, record.name), record.value)
-        self._take(record.sort, record.name, record.value)
+    def take(self, sort: str, name: str, value: bytes | None) -> None:
+        """Take what was asked for under a name, or how far that has come; None ends the repeat."""
+        self._take(sort, RepeatName.parse(name), value)
 
-    def load(self, registry: Registry) -> None:
-        """Take everything back from the registry."""
-        rows = sorted(
-            (row for row in registry.catalogue.rows() if row[0][0] in SORTS), key=lambda row: row[0]
-        )
-        for (sort, name), value in rows:
-            self._take(sort, name, value)
-
-    def _take(self, sort: str, full: str, value: bytes | None) -> None:
-        name = RepeatName.parse(full)
+    def _take(self, sort: str, name: RepeatName, value: bytes | None) -> None:
         held = self.by_name.get(name)
         if sort == ASKED:
             if held is not None:

@@ -212,13 +212,12 @@ class Commands:
 
     def charge(self, namespace: str, destination: str, owner: str) -> None:
         """Charge a command on a message to its owner; raises `RateLimited`."""
-        topic = destination if destination.startswith(TOPIC_SCHEME) else None
-        per_second = self._state.policies.effective(topic, namespace).command_per_second
+        per_second = self._state.policies.of(destination, namespace).command_per_second
         if not per_second:
             return
         wait_ms = self._rates.wait_ms((namespace, owner), per_second, self._clock.now_ms())
         if wait_ms:
-            level = self._state.policies.level_at(topic, namespace)("command_per_second")
+            level = self._state.policies.level_at(destination, namespace)("command_per_second")
             raise RateLimited(
                 wait_ms, f"an owner may give at most {per_second:g} commands a second, set on {level}"
             )
@@ -322,15 +321,14 @@ class Commands:
                 return waiting
             self._state.groups.check_unled(found.put, found.origin)
             now_ms = self._clock.now_ms()
-            topic = found.put.destination if found.put.destination.startswith(TOPIC_SCHEME) else None
-            policy = self._state.policies.effective(topic, found.put.namespace)
+            policy = self._state.policies.of(found.put.destination, found.put.namespace)
             if due_at_ms is None:
                 delay_ms = found.put.delay_ms if delay_ms is None else delay_ms
                 if delay_ms is None:
                     raise Conflict("the message has no delay to begin again", "untimed")
                 due_at_ms = now_ms + delay_ms
             delay_ms = max(0, due_at_ms - now_ms)
-            level = self._state.policies.level_at(topic, found.put.namespace)
+            level = self._state.policies.level_at(found.put.destination, found.put.namespace)
             admission.check_delay(delay_ms, policy, level)
             due_at_ms, fire_at_ms = admission.instants(due_at_ms, now_ms, self._state.floor_ms, policy)
             put = new_version(

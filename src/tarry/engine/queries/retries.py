@@ -9,12 +9,11 @@ from typing import Final, NamedTuple
 
 from tarry.core import admission
 from tarry.core.clock import Clock
-from tarry.core.errors import Conflict, Damage, NotFound, TarryError, TooManyPending
+from tarry.core.errors import Conflict, Damage, NotFound, TarryError
 from tarry.core.holder import Holder
 from tarry.core.ids import Ids
 from tarry.core.lifecycle import Event, State, next_state
 from tarry.core.message import MessageView
-from tarry.core.names import TOPIC_SCHEME
 from tarry.engine.answer import Answer, failed
 from tarry.engine.bodies.bodies import Bodies, BodyNotAtHand
 from tarry.engine.journal.journal import Journal
@@ -29,7 +28,7 @@ from tarry.registry.registry import EndedRow
 SETTLED: Final = "its dead letter was acknowledged, or is gone: nothing is left to send"
 
 
-class Content(NamedTuple):
+class _FailedContent(NamedTuple):
     """The content of a failed message, and what takes its dead letter out of the topic."""
 
     payload: bytes
@@ -94,14 +93,11 @@ class Retries:
             )
         now_ms = self._clock.now_ms()
         content = self._content(ended, unsent, now_ms)
-        topic = ended.destination if ended.destination.startswith(TOPIC_SCHEME) else None
-        policy = self._state.policies.effective(topic, ended.namespace)
-        level = self._state.policies.level_at(topic, ended.namespace)
+        policy = self._state.policies.of(ended.destination, ended.namespace)
+        level = self._state.policies.level_at(ended.destination, ended.namespace)
         asked_ms = due_at_ms if due_at_ms is not None else now_ms + (delay_ms or 0)
         admission.check_delay(max(0, asked_ms - now_ms), policy, level)
-        holder, most = Holder(ended.namespace, ended.owner), policy.max_pending_per_owner
-        if most and self._state.pending.by_holder.get(holder, 0) >= most:
-            raise TooManyPending(most, level("max_pending_per_owner"))
+        self._state.pending.check(Holder(ended.namespace, ended.owner), policy.max_pending_per_owner, level)
         due_at_ms, fire_at_ms = admission.instants(asked_ms, now_ms, self._state.floor_ms, policy)
         put = Put(
             fire_at_ms, due_at_ms, ended.accepted_at_ms, ended.namespace, ended.destination, ended.key, ended.owner,
@@ -114,10 +110,10 @@ class Retries:
         self._journal.append([put, *content.withdrawal], answer.completer(lambda: view))
         return answer
 
-    def _content(self, ended: EndedRow, unsent: Unsent, now_ms: int) -> Content:
+    def _content(self, ended: EndedRow, unsent: Unsent, now_ms: int) -> _FailedContent:
         if unsent.letter is None:
             assert ended.kept is not None
-            return Content(ended.kept.payload, ended.kept.headers, [])
+            return _FailedContent(ended.kept.payload, ended.kept.headers, [])
         topic, entry_id = self._state.topics.by_name.get(unsent.letter[0]), unsent.letter[1]
         seq = 0 if topic is None or entry_id < topic.first else topic.seq(entry_id)
         if topic is None or not seq or topic.is_settled(entry_id):
@@ -131,4 +127,4 @@ class Retries:
             # Another topic of this name was made since.
             raise Conflict(SETTLED, "settled")
         headers = {name: text for name, text in letter.headers.items() if name not in LETTER_HEADERS}
-        return Content(letter.payload, headers, [withdrawn(letter, seq, now_ms)])
+        return _FailedContent(letter.payload, headers, [withdrawn(letter, seq, now_ms)])

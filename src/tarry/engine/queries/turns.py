@@ -15,7 +15,6 @@ from tarry.core.errors import TarryError
 from tarry.core.ids import Ids
 from tarry.core.lifecycle import State
 from tarry.core.limits import HELD_MS
-from tarry.core.names import TOPIC_SCHEME
 from tarry.engine.answer import Answer, all_of
 from tarry.engine.dispatch.decisions import has_waited
 from tarry.engine.dispatch.dispatcher import Dispatcher
@@ -100,8 +99,7 @@ class Turns:
             or found.current.fire_at_ms >= HELD_MS
         ):
             return None
-        topic = put.destination if put.destination.startswith(TOPIC_SCHEME) else None
-        policy = state.policies.effective(topic, put.namespace)
+        policy = state.policies.of(put.destination, put.namespace)
         if not self._dispatcher.is_put_off(found.current.seq) and not has_waited(put, policy):
             return None
         at_ms = now_ms = self._clock.now_ms()

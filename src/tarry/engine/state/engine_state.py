@@ -26,10 +26,11 @@ from tarry.engine.bodies.readahead import Readahead
 from tarry.engine.due.horizon import Horizon
 from tarry.engine.journal.journal import Effect
 from tarry.engine.namespaces.catalogue import Catalogue
-from tarry.engine.namespaces.command_book import BULK_COMMAND, CommandBook
-from tarry.engine.namespaces.pauses import PAUSE, Pauses
+from tarry.engine.namespaces.catalogue_table import CatalogueTable
+from tarry.engine.namespaces.command_book import CommandBook
+from tarry.engine.namespaces.pauses import Pauses
 from tarry.engine.namespaces.policies import Policies
-from tarry.engine.namespaces.repeat_state import SORTS, RepeatState
+from tarry.engine.namespaces.repeat_state import RepeatState
 from tarry.engine.records.changes import Change, FiredVersions, NewEntries, Single, Versions
 from tarry.engine.records.versions import ended_row, past_due, row_of, scheme_of
 from tarry.engine.state.aside import Aside
@@ -94,8 +95,9 @@ class EngineState:
         self.policies = policies
         self.catalogue = catalogue
         self.repeats = repeats
-        self.pauses = Pauses(registry)
-        self.command_book = CommandBook(registry)
+        self.pauses = Pauses()
+        self.command_book = CommandBook()
+        self._table = CatalogueTable(registry, catalogue, repeats, self.pauses, self.command_book)
         self.topics = topics
         self.batches = batches
         self.reliance = reliance
@@ -200,17 +202,9 @@ class EngineState:
                 if isinstance(record, Adopt) and record.name in self.batches.by_name:
                     yield partial(self._horizon.add_batch, self.batches.by_name[record.name])
             case Catalogued():
-                self._of_sort(record.sort).decide(record)
+                self._table.decide(record)
             case _:
                 self.topics.decide(seq, record)
-
-    def _of_sort(self, sort: str) -> Catalogue | RepeatState | Pauses | CommandBook:
-        """The state that a record of the catalogue is about."""
-        if sort in SORTS:
-            return self.repeats
-        if sort == BULK_COMMAND:
-            return self.command_book
-        return self.pauses if sort == PAUSE else self.catalogue
 
     def _decide_put(self, seq: int, put: Put) -> None:
         current = Key(put.fire_at_ms, seq)
@@ -376,10 +370,7 @@ class EngineState:
         self.topics.load(self.registry)
         self.batches.load(self.registry)
         self.groups.load()
-        self.catalogue.load()
-        self.repeats.load(self.registry)
-        self.pauses.load(self.registry)
-        self.command_book.load(self.registry)
+        self._table.load()
         self.pending.load(self.registry)
         for (scope, name), policy in self.registry.policies.rows():
             self.policies.apply(scope, name, msgspec.convert(policy, Policy))

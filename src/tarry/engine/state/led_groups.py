@@ -6,7 +6,6 @@ from tarry.core import admission, limits
 from tarry.core.errors import Damage
 from tarry.core.holder import Holder
 from tarry.core.message import LED_BY
-from tarry.core.names import TOPIC_SCHEME
 from tarry.engine.bodies.bodies import Bodies
 from tarry.engine.records.versions import end_unread_member, new_version
 from tarry.engine.state.engine_state import EngineState
@@ -37,8 +36,7 @@ def beginnings(
 def _begin(state: EngineState, put: Put, current: Key, now_ms: int) -> Put:
     if put.delay_ms is None:
         return new_version(put, current, limits.NEVER_MS)
-    topic = put.destination if put.destination.startswith(TOPIC_SCHEME) else None
-    policy = state.policies.effective(topic, put.namespace)
+    policy = state.policies.of(put.destination, put.namespace)
     # The delay was allowed when it was accepted, and is not judged a second time.
     due_at_ms, fire_at_ms = admission.instants(now_ms + put.delay_ms, now_ms, state.floor_ms, policy)
     return new_version(put, current, fire_at_ms, due_at_ms=due_at_ms, delayed_since_ms=now_ms)

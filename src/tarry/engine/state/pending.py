@@ -3,7 +3,9 @@
 from collections.abc import Mapping
 from typing import Final
 
+from tarry.core.errors import TooManyPending
 from tarry.core.holder import UNSCOPED, Holder
+from tarry.core.policy import Level
 from tarry.registry.registry import Registry
 
 SAVED_TOGETHER: Final = 1_000
@@ -29,6 +31,14 @@ class Pending:
     def of(self, namespace: str, owner: str) -> int:
         """How many messages of an owner wait in a namespace."""
         return self.by_holder.get(Holder(namespace, owner), 0)
+
+    def check(self, holder: Holder, most: int, level: Level, more: int = 0) -> None:
+        """Raise `TooManyPending` unless one message fits below the limit, if there is one, when `more` have come besides.
+
+        `level` has set the limit.
+        """
+        if most and self.by_holder.get(holder, 0) + more >= most:
+            raise TooManyPending(most, level("max_pending_per_owner"))
 
     def change(self, holder: Holder, by: int) -> None:
         """So many more of a holder wait, or below zero fewer; never fewer than none."""
