@@ -46,7 +46,7 @@ TASKS: Final = "without answers: a task for each request"
 UVICORN: Final = "uvicorn, plain ASGI"
 WAYS: Final = (TARRY, NO_HEADS, TASKS, UVICORN)
 LOADS: Final = {"schedule": "POST /v1/messages", "health": "GET /healthz"}
-"""What is asked for."""
+"""Requests, by the name of the load."""
 
 
 def measure(run: Run) -> None:

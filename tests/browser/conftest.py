@@ -140,7 +140,7 @@ def dashboard(tab: Browser, server: ServerProcess) -> Iterator[Dashboard]:
 
 @pytest.fixture(scope="session")
 def audit() -> Audit:
-    """What axe finds wrong with a page, by its rules for everybody's access."""
+    """Faults that axe finds in a page, by its rules for everybody's access."""
     if not AXE.exists():
         pytest.skip("axe is not installed: tools/browser.sh installs it with npm")
     script = AXE.read_text("utf-8")

@@ -45,7 +45,7 @@ def scores_of(report: dict[str, Any]) -> dict[str, float]:
 
 
 def wrong_with(report: dict[str, Any]) -> list[str]:
-    """What lowers a score."""
+    """Findings that lower a score."""
     audits = report["audits"]
     return [
         f"    {category}: {audits[ref['id']]['title']} {audits[ref['id']].get('displayValue', '')}"

@@ -157,7 +157,7 @@ class Brokers:
         return ",".join(f"127.0.0.1:{node.port}" for node in self.nodes)
 
     def addresses_for(self, client: str) -> str:
-        """The same, for a client with listeners of its own."""
+        """Addresses for a client with listeners of its own."""
         return ",".join(node.advertised(client) for node in self.nodes)
 
     def start(self) -> None:

@@ -1,4 +1,4 @@
-"""It is one node's turn at a time, and another's once that one is gone."""
+"""Candidacy is one node's turn at a time, and another's once that one is gone."""
 
 import itertools
 import threading

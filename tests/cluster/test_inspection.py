@@ -1,4 +1,4 @@
-"""What real brokers say of a topic is enough to refuse one that could lose a ledger."""
+"""The answers of real brokers about a topic are enough to refuse one that could lose a ledger."""
 
 import pytest
 

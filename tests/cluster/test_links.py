@@ -1,4 +1,4 @@
-"""What a link does to the connections through it: the nemesis is only worth what its faults are."""
+"""Faults of a link reach the connections through it: the nemesis is only worth what its faults are."""
 
 import contextlib
 import socket

@@ -63,7 +63,7 @@ json.dump([answer.status, answer.read().decode()], sys.stdout)
 
 
 class Contained(NamedTuple):
-    """What a manifest says about one container."""
+    """The part of a manifest about one container."""
 
     arguments: Sequence[str]
     environment: Mapping[str, str]
@@ -97,7 +97,7 @@ class Box:
         self._log = log
 
     def said(self) -> str:
-        """What the command printed."""
+        """The output of the command."""
         return self._log.read_text(errors="replace")
 
     def ask(self, method: str, url: str, body: object = None, token: str = "") -> tuple[int, Any]:
@@ -122,7 +122,7 @@ class Box:
         wait_until(lambda: self.ask("GET", url)[0] == 200, self.said, START_WITHIN_S)
 
     def status(self) -> dict[str, str]:
-        """What the kernel says about the command's process."""
+        """Facts of the kernel about the command's process."""
         lines = Path(f"/proc/{self._process.pid}/status").read_text().splitlines()
         return dict(line.split(":\t", 1) for line in lines)
 

@@ -21,7 +21,7 @@ def linter(name: str) -> str:
 
 
 def said(*command: str | Path, folder: Path = ROOT, stdin: str | None = None) -> str:
-    """What a command prints; it must succeed."""
+    """The output of a command that must succeed."""
     done = subprocess.run(
         command, cwd=folder, capture_output=True, text=True, input=stdin, timeout=300, check=False
     )
@@ -30,7 +30,7 @@ def said(*command: str | Path, folder: Path = ROOT, stdin: str | None = None) ->
 
 
 def refusal(*command: str | Path, folder: Path = ROOT, stdin: str | None = None) -> str:
-    """What a command prints that must fail."""
+    """The output of a command that must fail."""
     done = subprocess.run(
         command, cwd=folder, capture_output=True, text=True, input=stdin, timeout=300, check=False
     )

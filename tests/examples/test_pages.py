@@ -17,7 +17,7 @@ WITHIN_S: Final = 60
 
 
 class Page(NamedTuple):
-    """What a test changes on a page."""
+    """Changes that a test makes to a page."""
 
     listens: str = ""
     """The port at which the program listens, if it does."""

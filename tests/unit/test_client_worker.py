@@ -171,7 +171,7 @@ async def test_a_function_that_takes_too_long_has_failed(server: ServerProcess, 
 async def test_an_entry_whose_next_attempt_is_refused_comes_again(
     server: ServerProcess, client: AsyncClient
 ) -> None:
-    """It is acknowledged only once the next attempt is scheduled: what comes between would be lost."""
+    """An entry is acknowledged only once its next attempt is scheduled: a crash in between would lose it."""
     worker = Worker(server.url)
     attempts: list[int] = []
 

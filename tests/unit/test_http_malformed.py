@@ -96,7 +96,7 @@ BODIES: Final = {
 
 
 async def answers(stream: Stream) -> bytes:
-    """What a connection is sent until it is closed; what says so at the end if it is not."""
+    """Bytes that a connection is sent until it is closed; the last ones say so if it is not."""
     pieces = []
     try:
         async with asyncio.timeout(BUSY_S / 3):
@@ -109,7 +109,7 @@ async def answers(stream: Stream) -> bytes:
 
 
 async def unlike_refusals(door: Strangers, sent: dict[str, tuple[str, bytes]]) -> list[str]:
-    """What of all this, by its name with its listener, is answered otherwise than by one refusal and the end."""
+    """Requests, by name and listener, that are answered otherwise than by one refusal and the end."""
 
     async def outcome(listener: str, data: bytes) -> bytes:
         stream = await door.connect(listener)

@@ -21,7 +21,7 @@ T = TypeVar("T")
 def topic_settings(
     client: Mapping[str, Any], topic: str, within_s: float = ANSWERED_WITHIN_S
 ) -> TopicSettings:
-    """What the brokers say of a topic; raises `NotFound` or `Unavailable`."""
+    """The settings of a topic as the brokers say them; raises `NotFound` or `Unavailable`."""
     admin = AdminClient({"log_level": 0, **client})
     try:
         found = admin.list_topics(topic, timeout=within_s).topics[topic]

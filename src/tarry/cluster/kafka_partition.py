@@ -86,7 +86,7 @@ class KafkaPartition:
         return ticket
 
     def deliveries(self, wait_s: float) -> list[LogDelivery]:
-        """What became of records that were sent, in the order of their tickets."""
+        """Outcomes of records that were sent, in the order of their tickets."""
         producer = self._producing()
         deadline = time.monotonic() + wait_s
         try:

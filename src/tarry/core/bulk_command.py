@@ -73,7 +73,7 @@ class BulkCommand(Struct, frozen=True, kw_only=True, omit_defaults=True):
     confirmed_by: str | None = None
     confirmed_at_ms: int | None = None
     ended_by: str | None = None
-    """Who stopped it."""
+    """The name of the token that stopped it."""
     ended_at_ms: int | None = None
 
     def check(self) -> None:

@@ -159,7 +159,7 @@ class Finalise(Struct, tag=int(Kind.FINALISE), array_like=True, frozen=True):
     kept: "Kept | None" = None
     """The content of a listed message, and of a failed one of which there is no dead letter."""
     unsent: "Unsent | None" = None
-    """What a retry needs to know of a failed message."""
+    """The part of a failed message that a retry needs."""
     tried: Tried | None = None
     """The last attempt that did not arrive, and some before it; one that failed for good is told by the end itself."""
 

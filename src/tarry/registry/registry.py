@@ -54,7 +54,7 @@ class EndedRow(Struct, array_like=True, frozen=True):
     kept: Kept | None = None
     """The content of a listed message, and of a failed one of which there is no dead letter."""
     unsent: Unsent | None = None
-    """What a retry needs to know of a failed message."""
+    """The part of a failed message that a retry needs."""
     tried: Tried | None = None
     """Attempts that did not arrive."""
 
