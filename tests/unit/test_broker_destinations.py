@@ -115,7 +115,10 @@ async def test_a_server_tells_what_was_mistyped(tmp_path: Path) -> None:
             f"metadata:\n  name: {name}\nspec:\n  type: pubsub.in-memory\n  version: v1\n"
             + ("scopes: [another]\n" if name == "scoped" else "")
         )
-    allow = [{"component": "orders", "namespaces": [HOME]}]
+    allow = [
+        {"component": "orders", "namespaces": [HOME]},
+        {"component": "orders", "namespaces": ["acme/us"]},
+    ]
     settings: dict[str, Any] = {"brokers__resources_path": [str(folder)], "brokers__allow": allow}
     async with serving(tmp_path / "data", **settings) as served, AsyncClient(served.url) as client:
         done = await client.schedule("broker://orders/created", b"x", delay_ms=0)
@@ -138,6 +141,7 @@ async def test_a_server_tells_what_was_mistyped(tmp_path: Path) -> None:
             assert words in str(caught.value), to
         with pytest.raises(Invalid):
             await client.schedule("broker://orders/x", b"x", delay_ms=0, namespace="acme/eu")
+        await client.schedule("broker://orders/x", b"x", delay_ms=0, namespace="acme/us")
         while (view := await client.get(done.id)).state != "sent":
             assert view.state in ("scheduled", "sending"), view
     allow[0]["component"] = "scoped"

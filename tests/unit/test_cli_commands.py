@@ -108,7 +108,7 @@ def test_policies_are_shown_changed_and_removed(tarry: Shell) -> None:
 
 def test_send_now(tarry: Shell, server: ServerProcess) -> None:
     id_ = tarry("schedule", "sent-now", "x", "--at", "2099-01-01T00:00:00Z").out.strip()
-    assert tarry("send", id_).code == 0
+    assert tarry("send", id_).out == f"{id_}  goes out now\n"
     (entry,) = tarry("consume", "sent-now", "s", "--count", "1", "--json").json()
     assert entry["payload"] == "x"
     (view,) = tarry("show", id_, "--json").json()

@@ -18,7 +18,8 @@ from tarry.cli.neighbours import (
     check_neighbours,
     check_skew,
 )
-from tarry.config import load
+from tarry.config import Config, load
+from tarry.config.brokers import BrokerAllow, Brokers
 from tarry.config.dapr import DaprApp
 from tarry.config.matrix import Matrix
 from tarry.config.settings import Traces
@@ -93,6 +94,22 @@ async def test_a_broker_that_is_away_or_whose_file_is_wrong(tmp_path: Path) -> N
     assert (nonsense.about, nonsense.level) == ("components", "bad")
     # Without a file there is nothing but Tarry's own topics.
     assert await check_brokers(DaprApp()) == []
+
+
+def test_brokers_that_are_destinations(tmp_path: Path) -> None:
+    files = app(tmp_path, redisHost=f"127.0.0.1:{free_port()}").resources_path
+
+    def found(*components: str) -> list[CheckResult]:
+        allow = tuple(BrokerAllow(component=one, namespaces=("public/default",)) for one in components)
+        return list(check_neighbours(Config(brokers=Brokers(resources_path=files, allow=allow))))
+
+    (away,) = found("orders")
+    assert (away.about, away.level, "all.yaml" in away.text) == ("broker orders", "bad", True)
+    (mistyped,) = found("order")
+    assert (mistyped.about, mistyped.level) == ("components", "bad")
+    assert "did you mean orders?" in mistyped.text
+    # Those that nobody may send to are not connected to.
+    assert found() == []
 
 
 async def test_a_collector_that_takes_traces_and_those_that_do_not(tmp_path: Path) -> None:

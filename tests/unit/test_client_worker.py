@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -427,6 +428,8 @@ def test_sigterm_lets_functions_finish(server: ServerProcess, tmp_path: Path) ->
                 process.kill()
                 process.wait()
         assert (tmp_path / "ended").exists()
+        (stopped,) = [line for line in (tmp_path / "log").read_text().splitlines() if "SIGTERM" in line]
+        assert re.match(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z info ", stopped)
         stats = client.topic_stats("asked-to-stop")["subscriptions"]["worker"]
         assert stats["backlog"] == 0
 
@@ -440,6 +443,17 @@ def test_the_command_says_what_is_wrong_with_its_argument(tmp_path: Path) -> Non
         done = tarry("worker", argument)
         assert done.returncode == 2
         assert said in " ".join(done.stderr.replace("│", " ").split())
+
+
+def test_a_module_that_the_workers_own_lacks_is_told_as_it_is(tmp_path: Path) -> None:
+    (tmp_path / "app.py").write_text("import a_library_of_mine")
+    done = subprocess.run(
+        [sys.executable, "-m", "tarry", "worker", "app:worker"],
+        cwd=tmp_path, env=environment(), capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert "No module named 'a_library_of_mine'" in done.stderr
+    assert "needs tarry[" not in done.stderr
 
 
 def test_backoff_is_a_value() -> None:

@@ -63,9 +63,10 @@ async def test_the_command_line_has_it_all(served: Serving, monkeypatch: pytest.
 
     code, said = await run("schedule", "orders", "x", "--in", "1h", "--json")
     id_ = json.loads(said.splitlines()[0])["id"]
-    assert (await run("pause", id_))[0] == 0
+    assert await run("pause", id_) == (0, f"{id_}  scheduled  paused\n")
     assert "message" in (await run("list"))[1]
-    assert (await run("resume", id_))[0] == 0
+    code, said = await run("resume", id_)
+    assert (code, said.startswith(f"{id_}  scheduled  due 20")) == (0, True), said
     code, said = await run("pause", "--owner", "ann")
     assert (code, "owner ann in public/default: paused" in said) == (0, True), said
     assert "ann" in (await run("pauses"))[1]

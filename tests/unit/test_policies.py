@@ -7,10 +7,10 @@ import pytest
 
 from tarry.core import limits
 from tarry.core.delivery import Delivered, Retry
-from tarry.core.durations import in_words
 from tarry.core.errors import DelayTooLong, Invalid, RateLimited, TooManyPending
 from tarry.core.message import Message, Scheduled
 from tarry.core.policy import Policy
+from tarry.core.quantities import duration_in_words, size_in_words
 from tarry.engine.topics.entries import NewEntry
 from tarry.ledger.record import PolicySet, Put, decode
 from tests.unit.engine_kit import FOREIGN, Bench, full
@@ -498,4 +498,19 @@ def test_limits_of_owners_are_told_with_the_level_that_says_so(bench: Bench) -> 
     ],
 )
 def test_durations_in_words_are_exact(duration_ms: int, words: str) -> None:
-    assert in_words(duration_ms) == words
+    assert duration_in_words(duration_ms) == words
+
+
+@pytest.mark.parametrize(
+    ("size_bytes", "words"),
+    [
+        (0, "0 bytes"),
+        (1, "1 byte"),
+        (1000, "1,000 bytes"),
+        (16 << 10, "16 KiB"),
+        (5 << 20, "5 MiB"),
+        (3 << 40, "3,072 GiB"),
+    ],
+)
+def test_sizes_in_words_are_exact(size_bytes: int, words: str) -> None:
+    assert size_in_words(size_bytes) == words

@@ -131,6 +131,15 @@ def test_what_was_done_with_stays_so_after_a_crash(bench: Bench) -> None:
 # Quota
 
 
+def over_quota(bench: Bench) -> str | None:
+    """The action on producers of `orders`, while its backlog is over its quota."""
+    try:
+        bench.engine.topics.check_quota(full("orders"))
+    except QuotaExceeded as error:
+        return error.action
+    return None
+
+
 @pytest.mark.parametrize("action", ["producer_request_hold", "producer_exception"])
 def test_producers_are_refused_while_the_backlog_is_over_its_quota(bench: Bench, action: str) -> None:
     set_policy(bench, backlog_bytes=1000, backlog_action=action)
@@ -140,12 +149,16 @@ def test_producers_are_refused_while_the_backlog_is_over_its_quota(bench: Bench,
     # Delayed entries are stored, and nothing is lost by counting them.
     bench.publish("orders", b"y" * 600, deliver_at_ms=bench.now_ms + HOUR_MS)
     bench.wait(2000)
-    assert bench.engine.topics.over_quota(full("orders")) == action
+    assert over_quota(bench) == action
     refused = bench.refused(bench.engine.topics.publish("orders", [NewEntry(payload=b"z")]), QuotaExceeded)
     assert refused.action == action
+    assert str(refused) == (
+        "the backlog of persistent://public/default/orders is over its quota: at most 1,000 bytes, set on namespace public/default; "
+        "acknowledge its entries, or raise backlog_bytes there"
+    )
     bench.reader(sub).ack(0)
     bench.wait(2000)
-    assert bench.engine.topics.over_quota(full("orders")) is None
+    assert over_quota(bench) is None
     bench.publish("orders", b"z")
 
 
@@ -155,7 +168,7 @@ def test_what_was_accepted_goes_out_into_a_full_topic(bench: Bench) -> None:
     accepted = bench.ask(bench.engine.schedule(Message(destination="orders", delay_ms=5000)))
     bench.publish("orders", b"x" * 200)
     bench.wait(5000)
-    assert bench.engine.topics.over_quota(full("orders")) is not None
+    assert over_quota(bench) is not None
     assert bench.state(accepted.id) == "sent"
     assert len(bench.reader(sub).ids) == 2
 
@@ -165,13 +178,13 @@ def test_a_topic_without_a_backlog_is_never_full(bench: Bench) -> None:
     set_policy(bench, backlog_bytes=1)
     bench.publish("orders", b"x" * 200)
     bench.wait(2000)
-    assert bench.engine.topics.over_quota(full("orders")) is None
+    assert over_quota(bench) is None
     bench.subscribe("orders", start="latest")
     bench.wait(2000)
-    assert bench.engine.topics.over_quota(full("orders")) is None
+    assert over_quota(bench) is None
     bench.publish("orders", b"x")
     bench.wait(2000)
-    assert bench.engine.topics.over_quota(full("orders")) is not None
+    assert over_quota(bench) is not None
 
 
 def test_a_quota_that_is_removed_refuses_nobody(bench: Bench) -> None:
@@ -179,7 +192,7 @@ def test_a_quota_that_is_removed_refuses_nobody(bench: Bench) -> None:
     bench.subscribe("orders")
     bench.publish("orders", b"x" * 200)
     bench.wait(2000)
-    assert bench.engine.topics.over_quota(full("orders")) is not None
+    assert over_quota(bench) is not None
     bench.ask(bench.engine.set_policy("namespace", "public/default", None))
     bench.wait(2000)
     bench.publish("orders", b"x")
@@ -190,12 +203,14 @@ def test_an_old_backlog_refuses_producers(bench: Bench) -> None:
     sub = bench.subscribe("orders")
     bench.publish("orders", b"later", deliver_at_ms=bench.now_ms + HOUR_MS)
     bench.wait(HOUR_MS + MINUTE_MS - 1000)
-    assert bench.engine.topics.over_quota(full("orders")) is None
+    assert over_quota(bench) is None
     bench.wait(3000)
-    assert bench.engine.topics.over_quota(full("orders")) == "producer_exception"
+    assert over_quota(bench) == "producer_exception"
+    refused = bench.refused(bench.engine.topics.publish("orders", [NewEntry(payload=b"z")]), QuotaExceeded)
+    assert "at most 1 minute, set on namespace public/default" in str(refused)
     bench.reader(sub).ack(0)
     bench.wait(2000)
-    assert bench.engine.topics.over_quota(full("orders")) is None
+    assert over_quota(bench) is None
 
 
 def test_an_eviction_takes_the_oldest_and_nothing_that_waits(bench: Bench) -> None:

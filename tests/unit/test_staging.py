@@ -99,7 +99,7 @@ def test_a_chunk_is_sorted_and_written_by_itself(tmp_path: Path, monkeypatch: py
     staged = stage(place(tmp_path), *[rows(due=[NOW_MS + n] * 60, payload=["x"] * 60) for n in range(5)])
     assert [file.rows for file in staged.files] == [120, 120, 60]
     monkeypatch.setattr(staging, "MAX_FILES", 2)
-    with pytest.raises(TooLarge):
+    with pytest.raises(TooLarge, match=r"limit of 2 files$"):
         stage(place(tmp_path), *[rows(due=[NOW_MS + n] * 60, payload=["x"] * 60) for n in range(5)])
 
 

@@ -36,7 +36,7 @@ def schedule(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="Parquet, CSV or NDJSON.")],
     name: Annotated[
         str | None,
-        typer.Option(help="_Name of the batch (default: the file name). The same name twice schedules once."),
+        typer.Option(help="Name of the batch (default: the file name). The same name twice schedules once."),
     ] = None,
     format: Annotated[
         Literal["parquet", "csv", "ndjson"] | None,

@@ -134,11 +134,11 @@ def list_(
         show.err.print("no commands")
         return
     show.rows(
-        ("id", "action", "state", "counted", "done", "passed", "asked", "by", "value"),
+        ("id", "action", "state", "counted", "done", "passed", "asked", "by", "filter"),
         [
             (
                 one.id, one.action, one.phase, one.counted, one.done, one.passed, show.brief_instant(one.asked_at_ms),
-                one.asked_by, " ".join(f"{name}={value}" for name, value in one.filter.items()),
+                one.asked_by, " ".join(_told(name, value) for name, value in one.filter.items()),
             )
             for one in found
         ],
@@ -190,6 +190,13 @@ def _carry_out(
             _print(command, json)
             raise typer.Exit(130) from None
     _print(command, json)
+
+
+def _told(name: str, value: Any) -> str:
+    """A field of a filter for people."""
+    if name.endswith("_ms"):
+        return f"{name.removesuffix('_ms')}={show.instant(value)}"
+    return f"{name}={value}"
 
 
 def _watch(client: Client, command: BulkCommand, phase: str) -> BulkCommand:

@@ -63,8 +63,8 @@ def run(
     disable_init_endpoints: Annotated[
         str | None, typer.Option(help="Endpoints not to ask at the start: subscribe, config.")
     ] = None,
-    dapr_http_port: Annotated[int, typer.Option(help="_Port of Dapr's HTTP API; -1: a free one.")] = -1,
-    dapr_grpc_port: Annotated[int, typer.Option(help="_Port of Dapr's gRPC API; -1: a free one.")] = -1,
+    dapr_http_port: Annotated[int, typer.Option(help="Port of Dapr's HTTP API; -1: a free one.")] = -1,
+    dapr_grpc_port: Annotated[int, typer.Option(help="Port of Dapr's gRPC API; -1: a free one.")] = -1,
     data: Data = None,
     port: _Port = None,
     ports: Ports = None,

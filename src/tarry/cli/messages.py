@@ -277,7 +277,13 @@ def send(
     config: ConfigFile = None,
 ) -> None:
     """Send messages now instead of when they are due."""
-    each(named(ids, name, namespace), lambda client, one: client.send(**one), json, url, config)
+    each(named(ids, name, namespace), lambda client, one: client.send(**one), json, url, config, _goes_out)
+
+
+def _goes_out(message: MessageView) -> str:
+    if message.paused:
+        return f"goes out when its {message.paused} is resumed"
+    return "goes out now"
 
 
 def restart(

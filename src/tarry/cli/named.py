@@ -52,8 +52,12 @@ def each(
     json: bool,
     url: str | None,
     config: str | None,
+    told: Callable[[MessageView], str] | None = None,
 ) -> None:
-    """Do it to each; one that fails does not keep the others from being done, and its error is told."""
+    """Do it to each; one that fails does not keep the others from being done, and its error is told.
+
+    `told` says of a message what has become of it; its state and due instant if nothing else is given.
+    """
     failed: TarryError | None = None
     with connect(config, url) as client:
         for one in messages:
@@ -69,11 +73,20 @@ def each(
             if json:
                 show.as_json(fields(message))
             else:
-                due = "" if message.finalised_at_ms else f"  due {show.instant(message.due_at_ms)}"
-                show.out.print(f"{message.id}  {message.state}{due}", markup=False)
+                show.out.print(f"{message.id}  {(told or _due)(message)}", markup=False)
     if failed is not None:
         # Each error was told beside its id.
         raise typer.Exit(exit_code(failed))
+
+
+def _due(message: MessageView) -> str:
+    """The state of a message, and when it is due or what keeps it if it waits."""
+    if message.finalised_at_ms:
+        return message.state
+    if message.paused == "message":
+        return f"{message.state}  paused"
+    held = f"  its {message.paused} is paused" if message.paused else ""
+    return f"{message.state}  due {show.instant(message.due_at_ms)}{held}"
 
 
 def fields(message: MessageView) -> dict[str, Any]:

@@ -7,7 +7,7 @@ that lasts. The texts hold no secret.
 import asyncio
 import os
 import time
-from collections.abc import Awaitable, Iterator
+from collections.abc import Awaitable, Iterable, Iterator
 from email.utils import parsedate_to_datetime
 from typing import Final
 
@@ -19,12 +19,14 @@ from tarry.config.dapr import DaprApp
 from tarry.config.matrix import Matrix
 from tarry.config.settings import Traces
 from tarry.core.clock import SystemClock
+from tarry.core.errors import Invalid
 from tarry.doors.dapr.components import ComponentDefinition
 from tarry.doors.dapr.resources import BadResource
 from tarry.doors.dapr.sidecar import Resources
 from tarry.outlets.dapr.component import Component, ComponentSurroundings, make
 from tarry.outlets.dapr.errors import ComponentError, Denied
 from tarry.outlets.matrix.homeserver import FAILURES, Homeserver, HomeserverSettings
+from tarry.serve.composition.brokers import DAPR_NAMESPACE, read_access
 from tarry.serve.composition.matrix import tokens_of
 
 WITHIN_S: Final = 5.0
@@ -43,6 +45,8 @@ def check_neighbours(config: Config) -> Iterator[CheckResult]:
     if dapr.enabled is not False:
         for app in (dapr, *dapr.apps):
             checks.append(check_brokers(app))
+    if config.brokers.allow:
+        checks.append(check_destinations(config))
     if config.traces.endpoint is not None:
         checks.append(check_collector(config.traces))
 
@@ -121,17 +125,33 @@ async def check_brokers(app: DaprApp) -> list[CheckResult]:
         resources = Resources(app, dict(os.environ))
     except (BadResource, OSError) as error:
         return [CheckResult("components", "bad", f"{error} (application {app.app_id})")]
-    theirs = [one for one in resources.definitions if one.open_to(app.app_id) and one.kind not in OWN_KINDS]
-    return list(await asyncio.gather(*(_check_broker(one, app) for one in theirs)))
+    theirs = [one for one in resources.definitions if one.open_to(app.app_id)]
+    return await _check_components(theirs, app.app_id, app.namespace)
 
 
-async def _check_broker(definition: ComponentDefinition, app: DaprApp) -> CheckResult:
+async def check_destinations(config: Config) -> list[CheckResult]:
+    """The brokers to which `broker://` destinations lead take a connection."""
+    try:
+        definitions = read_access(config).definitions
+    except (BadResource, Invalid, OSError) as error:
+        return [CheckResult("components", "bad", f"{error} (broker:// destinations)")]
+    return await _check_components(definitions, config.brokers.app_id, DAPR_NAMESPACE)
+
+
+async def _check_components(
+    definitions: Iterable[ComponentDefinition], app_id: str, namespace: str
+) -> list[CheckResult]:
+    theirs = [one for one in definitions if one.kind not in OWN_KINDS]
+    return list(await asyncio.gather(*(_check_component(one, app_id, namespace) for one in theirs)))
+
+
+async def _check_component(definition: ComponentDefinition, app_id: str, namespace: str) -> CheckResult:
     about = f"broker {definition.name}"
     level: CheckLevel = "note" if definition.ignore_errors else "bad"
     component: Component | None = None
     try:
         surroundings = ComponentSurroundings(name=definition.name, clock=SystemClock())
-        component = make(definition.kind, definition.properties_for(app.app_id, app.namespace), surroundings)
+        component = make(definition.kind, definition.properties_for(app_id, namespace), surroundings)
         async with asyncio.timeout(WITHIN_S):
             await component.start()
     except TimeoutError:

@@ -94,7 +94,7 @@ def brief_destination(destination: str) -> str:
     return destination.removeprefix(TOPIC_SCHEME + DEFAULT_NAMESPACE + "/").removeprefix(TOPIC_SCHEME)
 
 
-CUT: Final = frozenset({"destination", "owner", "key", "group", "reason", "value", "from"})
+CUT: Final = frozenset({"destination", "owner", "key", "group", "reason", "filter", "value", "from"})
 """Columns that give way when the terminal is narrow. The others are shown whole."""
 
 

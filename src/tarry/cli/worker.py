@@ -1,17 +1,18 @@
 """`worker`: functions that handle the entries of topics."""
 
 import importlib
-import logging
 import os
 import sys
 from typing import Annotated
 
+import msgspec
 import typer
 
 from tarry.cli.options import ConfigFile, Url
 from tarry.client.worker.worker import Worker
 from tarry.config import load
 from tarry.config.server import client_tls, server_url
+from tarry.serve.composition.logs import set_up
 
 
 def add_to(app: typer.Typer) -> None:
@@ -31,14 +32,12 @@ def worker(
 
     Entries are acknowledged when their functions return. At the end functions that run may finish.
     """
-    logging.basicConfig(
-        level=logging.DEBUG if verbose else logging.INFO, format="%(asctime)s %(levelname)s %(message)s"
-    )
+    settings = load(config, os.environ).config
+    set_up(msgspec.structs.replace(settings.log, level="debug") if verbose else settings.log)
     # Where `python -m` would look first.
     sys.path.insert(0, os.getcwd())
     found = _find(app)
     if url is not None or config is not None:
-        settings = load(config, os.environ).config
         found.url = url or server_url(settings)
         found.token = found.token or settings.token
         found.tls = found.tls or client_tls(settings)

@@ -18,7 +18,7 @@
 level that sets it, such as `namespace public/default`.
 """
 
-from tarry.core.durations import in_words
+from tarry.core.quantities import duration_in_words, size_in_words
 
 
 class TarryError(Exception):
@@ -45,12 +45,13 @@ class Invalid(Rejected):
 
 
 class TooLarge(Rejected):
-    """Something is larger than its limit."""
+    """Something is larger than its limit, which counts bytes, or `things` such as lines."""
 
     code = "too-large"
 
-    def __init__(self, field: str, limit: int) -> None:
-        super().__init__(f"{field}: larger than the limit of {limit} bytes")
+    def __init__(self, field: str, limit: int, things: str = "") -> None:
+        most = f"{limit:,} {things}" if things else size_in_words(limit)
+        super().__init__(f"{field}: larger than the limit of {most}")
         self.field = field
         self.limit = limit
 
@@ -61,7 +62,7 @@ class DelayTooLong(Rejected):
     code = "delay-too-long"
 
     def __init__(self, max_delay_ms: int, level: str = "") -> None:
-        longest = f"the delay exceeds the maximum: at most {in_words(max_delay_ms)}"
+        longest = f"the delay exceeds the maximum: at most {duration_in_words(max_delay_ms)}"
         cure = "choose an earlier instant, or raise max_delay_ms there"
         super().__init__(
             f"{longest}, set on {level}; {cure}" if level else f"{longest}; choose an earlier instant"
@@ -108,8 +109,10 @@ class QuotaExceeded(TarryError):
 
     code = "quota-exceeded"
 
-    def __init__(self, topic: str, action: str) -> None:
-        super().__init__(f"the backlog of {topic} is over its quota")
+    def __init__(self, topic: str, action: str, quota: str = "", field: str = "", level: str = "") -> None:
+        over = f"the backlog of {topic} is over its quota"
+        cure = f"acknowledge its entries, or raise {field} there"
+        super().__init__(f"{over}: at most {quota}, set on {level}; {cure}" if level else over)
         self.action = action
 
 
@@ -119,7 +122,7 @@ class RateLimited(TarryError):
     code = "rate-limited"
 
     def __init__(self, retry_after_ms: int, reason: str = "too many requests") -> None:
-        super().__init__(f"{reason}; try again after {in_words(retry_after_ms)}")
+        super().__init__(f"{reason}; try again after {duration_in_words(retry_after_ms)}")
         self.retry_after_ms = retry_after_ms
 
 

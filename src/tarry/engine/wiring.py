@@ -29,7 +29,7 @@ from tarry.engine.bodies.bodies import Bodies
 from tarry.engine.bodies.body_sizes import BodySizes
 from tarry.engine.bodies.readahead import Readahead
 from tarry.engine.bulk_commands.bulk_commands import BulkCommands
-from tarry.engine.bulk_commands.walk import Walk
+from tarry.engine.bulk_commands.walk import CommandWalk
 from tarry.engine.dispatch.dispatcher import Dispatcher
 from tarry.engine.due.horizon import Horizon, Offload
 from tarry.engine.due.postponed import Postponed
@@ -225,7 +225,7 @@ def wire(given: Surroundings) -> EngineParts:
     def lists(query: MessageQuery) -> Answer[MessagePage]:
         return retrying.list(query) if query.state == "retrying" else commands.list_messages(query)
 
-    walk = Walk(state, ids, finding, commands, retries, lists)
+    walk = CommandWalk(state, ids, finding, commands, retries, lists)
     repeating = Repeating(journal, state, bodies, isolation, admission.versions)
     return EngineParts(
         journal=journal,

@@ -198,7 +198,7 @@ class Stager:
 
     def _write_file(self, rows: pa.Table, slot: str) -> None:
         if len(self._files) >= MAX_FILES:
-            raise TooLarge("files", MAX_FILES)
+            raise TooLarge("batch", MAX_FILES, "files")
         path = f"{self._folder}/{self._part}-{len(self._files)}.parquet"
         full = f"{self._root}/{path}"
         if not self._files:
@@ -233,7 +233,7 @@ def manifest_of(place: StagingPlace, staged: Iterable[StagedFiles], *, named: bo
             namespaces[namespace] = max(namespaces.get(namespace, 0), due_at_ms)
     files = [file for part in parts for file in part.files]
     if len(files) > MAX_FILES:
-        raise TooLarge("files", MAX_FILES)
+        raise TooLarge("batch", MAX_FILES, "files")
     count, mixed = sum(part.rows for part in parts), sum(part.mixed for part in parts) & _MASK
     return BatchManifest(
         ledger=place.ledger, files=files, owners=dict(owners), namespaces=namespaces,

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tarry.core.errors import Invalid, QuotaExceeded
+from tarry.core.errors import Invalid
 from tarry.core.limits import MAX_PRODUCER_BYTES
 from tarry.core.names import unpartitioned
 from tarry.doors.pulsar import wire_pb2 as wire
@@ -100,9 +100,7 @@ class Producers:
                 raise PulsarRefusal(Code.NotAllowedError, "transactions are not served here")
             if found is not None:
                 raise PulsarRefusal(Code.ServiceNotReady, "the producer is being created already")
-            full = connection.broker.engine.topics.over_quota(topic)
-            if full is not None:
-                raise QuotaExceeded(topic, full)
+            connection.broker.engine.topics.check_quota(topic)
             name = text(asked.producer_name) or connection.broker.new_name("tarry")
             if len(name.encode()) > MAX_PRODUCER_BYTES:
                 raise Invalid("producer_name", f"is longer than {MAX_PRODUCER_BYTES} bytes")

@@ -20,7 +20,7 @@ from tarry.core.clock import Clock
 from tarry.core.errors import Conflict, NotFound, TarryError
 from tarry.core.limits import DAY_MS, HOUR_MS, SECOND_MS
 from tarry.engine.answer import Answer, failed
-from tarry.engine.bulk_commands.walk import Walk
+from tarry.engine.bulk_commands.walk import CommandWalk
 from tarry.engine.due.horizon import Horizon
 from tarry.engine.journal.journal import Journal
 from tarry.engine.namespaces.command_book import entered, forgotten
@@ -40,7 +40,7 @@ class BulkCommands:
     """Takes bulk commands, and carries them out one step after another."""
 
     def __init__(
-        self, journal: Journal, state: EngineState, horizon: Horizon, walk: Walk, clock: Clock
+        self, journal: Journal, state: EngineState, horizon: Horizon, walk: CommandWalk, clock: Clock
     ) -> None:
         self._journal = journal
         self._book = state.command_book

@@ -26,7 +26,7 @@ STEP: Final = 100
 Lists = Callable[[MessageQuery], Answer[MessagePage]]
 
 
-class Walk:
+class CommandWalk:
     """Takes steps of bulk commands."""
 
     def __init__(

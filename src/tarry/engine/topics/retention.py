@@ -15,14 +15,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tarry.core.limits import SECOND_MS
+from tarry.core.names import parse_topic
 from tarry.core.policy import Effective
+from tarry.core.quantities import duration_in_words, size_in_words
 from tarry.core.sets.absent import Absent
 from tarry.engine.namespaces.policies import Policies
 from tarry.engine.topics.entry_log import EntryLog
 from tarry.engine.topics.entry_reader import EntryReader
 from tarry.engine.topics.received import Received
 from tarry.engine.topics.subscription import Subscription
-from tarry.engine.topics.topic import Topic
+from tarry.engine.topics.topic import OverQuota, Topic
 from tarry.engine.topics.topic_records import TopicRecords
 
 EVERY_MS: Final = SECOND_MS
@@ -91,7 +93,7 @@ class Retention:
             return
         self._topic = None
         self._subs = []
-        topic.full = policy.backlog_action if self._is_full(topic, policy, now_ms) else None
+        topic.over = self._over(topic, policy, now_ms)
         if policy.retention_ms:
             self._records.trim(topic, self._kept_from(topic, policy, now_ms))
 
@@ -136,20 +138,27 @@ class Retention:
 
     # Quota
 
-    def _is_full(self, topic: Topic, policy: Effective, now_ms: int) -> bool:
-        """Whether producers are to be refused because of a backlog."""
+    def _over(self, topic: Topic, policy: Effective, now_ms: int) -> OverQuota | None:
+        """The quota for which producers are to be refused, if there is one."""
         if _evicts(policy):
-            return False
+            return None
         subs = [sub for sub in topic.subscriptions.values() if sub.durable]
         if policy.backlog_bytes and any(backlog_bytes(sub) >= policy.backlog_bytes for sub in subs):
-            return True
-        if not policy.backlog_ms:
-            return False
+            return self._quota(topic, policy, size_in_words(policy.backlog_bytes), "backlog_bytes")
+        if policy.backlog_ms and self._is_old(topic, subs, now_ms - policy.backlog_ms):
+            return self._quota(topic, policy, duration_in_words(policy.backlog_ms), "backlog_ms")
+        return None
+
+    def _is_old(self, topic: Topic, subs: Sequence[Subscription], before_ms: int) -> bool:
+        """Whether an entry that could be had before an instant lies in a backlog."""
         oldest = np.concatenate([np.empty(0, np.int64), *(due_entries(sub).first(1) for sub in subs)])
         return any(
-            entry is not None and entry.available_at_ms < now_ms - policy.backlog_ms
-            for entry in self._read(topic, oldest)
+            entry is not None and entry.available_at_ms < before_ms for entry in self._read(topic, oldest)
         )
+
+    def _quota(self, topic: Topic, policy: Effective, quota: str, field: str) -> OverQuota:
+        level = self._policies.level_at(topic.name, parse_topic(topic.name).namespace_name)
+        return OverQuota(policy.backlog_action, quota, field, level(field))
 
     def _evict(self, sub: Subscription, limit_bytes: int) -> bool:
         """Be done with the oldest entries that are due, until the rest is within the limit."""

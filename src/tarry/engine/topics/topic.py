@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from hashlib import blake2b
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,11 +17,20 @@ from tarry.ledger.record import FIRST_BATCH_SEQ
 from tarry.registry.registry import Registry, TopicRow
 
 
+class OverQuota(NamedTuple):
+    """A quota that a topic's backlog is over, in the words of the error that says so."""
+
+    action: BacklogAction
+    quota: str
+    field: str
+    level: str
+
+
 class Topic(EntryLog):
     """A topic: the log of its entries with its subscriptions and producers."""
 
     __slots__ = (
-        "_heard", "created_at_ms", "epoch", "full", "last_late_ms", "max_late_ms", "oldest_ms", "partitions", "producers",
+        "_heard", "created_at_ms", "epoch", "last_late_ms", "max_late_ms", "oldest_ms", "over", "partitions", "producers",
         "subscriptions",
     )  # fmt: skip
 
@@ -34,8 +44,8 @@ class Topic(EntryLog):
         """Rises with every producer that has the topic for itself, so that an earlier one is known as such."""
         self.subscriptions: dict[str, Subscription] = {}
         self.producers: dict[str, Sequences] = {}
-        self.full: BacklogAction | None = None
-        """Why it takes no more entries, while its backlog is over its quota."""
+        self.over: OverQuota | None = None
+        """The quota for which it takes no more entries."""
         self.last_late_ms = 0
         self.max_late_ms = 0
         """How long after its due instant a delayed entry was ready: the last one, and the worst since the start."""

@@ -20,7 +20,7 @@ from tarry.core.errors import (
     TarryError,
 )
 from tarry.core.names import check_name, parse_topic
-from tarry.core.policy import BacklogAction, Effective, Level
+from tarry.core.policy import Effective, Level
 from tarry.core.tracing import TRACEPARENT
 from tarry.engine.answer import Answer, failed, settled
 from tarry.engine.journal.journal import Journal
@@ -189,10 +189,11 @@ class Topics:
         found = self.by_name.get(topic)
         return found.partitions if found else 0
 
-    def over_quota(self, topic: str) -> BacklogAction | None:
-        """Why a topic takes no more entries, if it does not."""
+    def check_quota(self, topic: str) -> None:
+        """Raise `QuotaExceeded` while a topic takes no more entries."""
         found = self.by_name.get(topic)
-        return found.full if found else None
+        if found is not None and found.over is not None:
+            raise QuotaExceeded(topic, *found.over)
 
     def last_sequence(self, topic: str, producer: str) -> int:
         """The highest sequence number of a producer that is stored, where sending again is told from sending; else -1."""
@@ -237,8 +238,7 @@ class Topics:
             found = self.by_name.get(name.full)
             if found is None:
                 self._records.check_room(name.full)
-            elif found.full is not None:
-                raise QuotaExceeded(name.full, found.full)
+            self.check_quota(name.full)
             now_ms = self._clock.now_ms()
             policy = self._policies.effective(name.full, name.namespace_name)
             level = self._policies.level_at(name.full, name.namespace_name)

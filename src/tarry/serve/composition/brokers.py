@@ -5,15 +5,15 @@ import os
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
-from tarry.config.brokers import Brokers
+from tarry.config.settings import Config
 from tarry.core.clock import Clock
 from tarry.core.delivery import Outlet
 from tarry.core.errors import Invalid
 from tarry.core.figure import Figure
 from tarry.core.names import parse_namespace
-from tarry.doors.dapr.components import components_of
+from tarry.doors.dapr.components import ComponentDefinition, components_of
 from tarry.doors.dapr.mounting import Mounts, mount
 from tarry.doors.dapr.resources import read_documents
 from tarry.engine.engine import Engine
@@ -24,8 +24,40 @@ from tarry.serve.transport.connection_budget import ConnectionBudget
 
 OWN: Final = "pubsub.tarry"
 """The kind of components that are Tarry's own topics, which are destinations by their names."""
+DAPR_NAMESPACE: Final = "default"
+"""Dapr's name for the namespace of an application that is in none."""
 OUTGOING: Final = 32
 """Connections that are made to the brokers of all components."""
+
+
+class BrokerAccess(NamedTuple):
+    """The components that are destinations, and who may send to each."""
+
+    definitions: list[ComponentDefinition]
+    namespaces: dict[str, frozenset[str]]
+    """By component; `*` is all of them."""
+
+
+def read_access(config: Config) -> BrokerAccess:
+    """Read the component files that the configuration opens; raises `BadResource`, and `Invalid` for a component that is in none."""
+    settings = config.brokers
+    files = settings.resources_path or config.doors.dapr.resources_path
+    definitions = [
+        one for one in components_of(read_documents(map(Path, files)), dict(os.environ))
+        if one.kind != OWN and one.open_to(settings.app_id)
+    ]  # fmt: skip
+    names = [one.name for one in definitions]
+    namespaces: dict[str, frozenset[str]] = {}
+    for one in settings.allow:
+        if one.component not in names:
+            near = get_close_matches(one.component, names, 1)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            missing = f"no component file has a component {one.component!r} for {settings.app_id}"
+            raise Invalid("brokers.allow", missing + hint)
+        namespaces[one.component] = namespaces.get(one.component, frozenset()).union(
+            map(_namespace, one.namespaces)
+        )
+    return BrokerAccess([one for one in definitions if one.name in namespaces], namespaces)
 
 
 class BrokerDestinations:
@@ -33,22 +65,12 @@ class BrokerDestinations:
 
     figures: Sequence[Figure] = ()
 
-    def __init__(
-        self, settings: Brokers, resources_path: Sequence[str], room: ConnectionBudget, clock: Clock
-    ) -> None:
-        """`resources_path` has the component files; raises `BadResource` for one that is wrong."""
-        documents = read_documents(map(Path, resources_path))
-        definitions = [one for one in components_of(documents, dict(os.environ)) if one.kind != OWN]
+    def __init__(self, config: Config, room: ConnectionBudget, clock: Clock) -> None:
+        """Raises `BadResource` and `Invalid` for what the component files and the configuration say wrong."""
+        definitions, namespaces = read_access(config)
         surroundings = ComponentSurroundings(name="", clock=clock)
-        self._mounts: Mounts = mount(definitions, settings.app_id, "default", surroundings)
-        allowed = {one.component: frozenset(map(_namespace, one.namespaces)) for one in settings.allow}
-        for name in allowed.keys() - self._mounts.keys():
-            near = get_close_matches(name, self._mounts, 1)
-            hint = f"; did you mean {near[0]}?" if near else ""
-            raise Invalid(
-                "brokers.allow", f"no component file has a component {name!r} for {settings.app_id}{hint}"
-            )
-        self._outlet = BrokerOutlet(allowed)
+        self._mounts: Mounts = mount(definitions, config.brokers.app_id, DAPR_NAMESPACE, surroundings)
+        self._outlet = BrokerOutlet(namespaces)
         self._connecting: list[asyncio.Task[None]] = []
         if self._mounts:
             room.reserve(OUTGOING)

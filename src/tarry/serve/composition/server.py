@@ -441,11 +441,10 @@ def doors_of(config: Config, access: Access, room: ConnectionBudget, clock: Stea
         from tarry.serve.composition.dapr import DaprDoor
 
         doors.append(DaprDoor(config.doors.dapr, access, room))
-    components = config.brokers.resources_path or config.doors.dapr.resources_path
     if config.brokers.allow:
         from tarry.serve.composition.brokers import BrokerDestinations
 
-        doors.append(BrokerDestinations(config.brokers, components, room, clock))
+        doors.append(BrokerDestinations(config, room, clock))
     if config.doors.matrix.enabled and config.doors.matrix.homeserver is None:
         log.warning("the Matrix door stays closed: doors.matrix.homeserver names none; `tarry up` runs one")
     elif config.doors.matrix.enabled:

@@ -48,7 +48,7 @@ class CancelEndpoint:
             raise unsupported(_NDJSON.decode())
         lines = [line for line in request.body.split(b"\n") if line]
         if len(lines) > MAX_LINES:
-            raise TooLarge("lines", MAX_LINES)
+            raise TooLarge("body", MAX_LINES, "lines")
         return Streamed(200, _HEADERS, partial(self._cancel_all, request.caller, lines))
 
     async def _cancel_all(self, caller: Caller, lines: list[bytes], sender: Sender) -> None:
