@@ -24,9 +24,10 @@ settings.load_profile("tarry")
 SHARED: Final = {
     "tests/conformance/matrix/": (),
     "tests/conformance/dapr/brokers/": (),
+    "tests/cluster/": (),
     "tests/pipeline/": ("test_cluster.py", "test_failures.py", "test_program.py"),
 }
-"""Folders whose tests share something that takes long to start, a Synapse or a Spark; but for files that have their own."""
+"""Folders whose tests share something that takes long to start, a Synapse, a Kafka or a Spark; but for files that have their own."""
 
 FIRST: Final = (
     "tests/conformance/matrix/",
@@ -34,6 +35,7 @@ FIRST: Final = (
     "tests/crash/test_failures.py",
     "tests/pipeline/",
     "tests/conformance/dapr/brokers/",
+    "tests/cluster/",
     "tests/crash/",
     "tests/unit/test_serve_server.py",
     "tests/unit/test_wheel.py",

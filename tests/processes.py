@@ -77,6 +77,9 @@ def need(package: str, program: str) -> str:
 class ServerProcess:
     """`tarry serve` on a data folder. One object for as many starts as one likes; what still runs at the end is killed."""
 
+    program: Sequence[str] = ("-m", "tarry")
+    """The command line, as Python is told to run it."""
+
     def __init__(self, folder: Path, config: str = SMALL, *, port: int = 0) -> None:
         self.folder = folder
         self._port = port
@@ -101,7 +104,7 @@ class ServerProcess:
     def launch(self, *, wrapper: Sequence[str] = (), arguments: Sequence[str] = (), **settings: str) -> None:
         """Start it and do not wait. `wrapper` is a command that runs the rest of the line, `arguments` its end."""
         command = [
-            *wrapper, sys.executable, "-m", "tarry", "serve",
+            *wrapper, sys.executable, *self.program, "serve",
             "--config", str(self.file), "--data", str(self.folder), "--port", str(self._port),
             *arguments,
         ]  # fmt: skip

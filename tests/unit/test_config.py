@@ -244,8 +244,8 @@ def test_lines_of_keys() -> None:
 
 def test_what_is_passed_on_has_the_same_names_and_defaults_there() -> None:
     ledger, passed = LedgerSection(), LedgerSettings()
-    assert {f: getattr(ledger, f) for f in ledger.__struct_fields__} == {
-        f: getattr(passed, f) for f in ledger.__struct_fields__
+    assert {f: getattr(ledger, f) for f in passed.__struct_fields__} == {
+        f: getattr(passed, f) for f in passed.__struct_fields__
     }
     http, door = Http(), HttpSettings()
     shared = set(http.__struct_fields__) & set(door.__struct_fields__)

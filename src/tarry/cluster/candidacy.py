@@ -12,7 +12,8 @@ from typing import Any, Final
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
-POLL_S: Final = 0.2
+POLL_S: Final = 0.05
+LEFT_WITHIN_S: Final = 5.0
 
 log = logging.getLogger("tarry.kafka")
 
@@ -37,7 +38,7 @@ class Candidacy:
             "group.id": f"tarry-{topic}-{partition}",
             "partition.assignment.strategy": "cooperative-sticky",
             "session.timeout.ms": session_timeout_ms,
-            "heartbeat.interval.ms": max(100, session_timeout_ms // 6),
+            "heartbeat.interval.ms": max(100, session_timeout_ms // 20),
             "enable.auto.commit": False,
             "auto.offset.reset": "latest",
         }
@@ -52,10 +53,10 @@ class Candidacy:
         self._thread.start()
 
     def close(self) -> None:
-        """Leave the group, so that another node gets its turn at once."""
+        """Leave the group, so that another node gets its turn at once. Brokers that do not answer are not waited for."""
         self._closing.set()
         if self._thread.is_alive():
-            self._thread.join()
+            self._thread.join(LEFT_WITHIN_S)
 
     def _run(self) -> None:
         consumer = Consumer(self._settings)

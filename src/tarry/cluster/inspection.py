@@ -11,7 +11,7 @@ from confluent_kafka.admin._resource import ResourceType
 
 from tarry.cluster.failures import told
 from tarry.cluster.topic_safety import TopicSettings
-from tarry.core.errors import NotFound, Unavailable
+from tarry.core.errors import Invalid, NotFound, Unavailable
 
 ANSWERED_WITHIN_S: Final = 10.0
 
@@ -21,8 +21,11 @@ T = TypeVar("T")
 def topic_settings(
     client: Mapping[str, Any], topic: str, within_s: float = ANSWERED_WITHIN_S
 ) -> TopicSettings:
-    """The settings of a topic as the brokers say them; raises `NotFound` or `Unavailable`."""
-    admin = AdminClient({"log_level": 0, **client})
+    """The settings of a topic, as the brokers say them; raises `Invalid`, `NotFound` or `Unavailable`."""
+    try:
+        admin = AdminClient({"log_level": 0, **client})
+    except KafkaException as error:
+        raise Invalid("ledger.kafka", told(error)) from None
     try:
         found = admin.list_topics(topic, timeout=within_s).topics[topic]
         if found.error is not None or not found.partitions:

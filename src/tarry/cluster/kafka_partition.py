@@ -34,12 +34,14 @@ RECORD_BYTES: Final = 2 << 20
 """Bound of the client on one record; the topic has its own."""
 
 log = logging.getLogger("tarry.kafka")
+# That it calls `enable.gapless.guarantee` experimental is nothing that an operator could do anything about.
+log.addFilter(lambda record: not record.getMessage().startswith("CONFWARN"))
 
 
 class KafkaPartition:
     """A connection to one partition: a producer, and a consumer that is assigned to it by hand."""
 
-    in_flight: Final = 5
+    in_flight = 5
     """The most for which an idempotent producer keeps its order."""
 
     def __init__(
@@ -67,6 +69,10 @@ class KafkaPartition:
         self._delivered: list[LogDelivery] = []
         self._next_offset = -1
         """Offset of the record that the consumer gives next; -1 if it is nowhere."""
+
+    def connect(self) -> None:
+        """Let the producer get ready, which takes it half a second, so that the first record does not wait for that."""
+        self._producing()
 
     def send(self, data: bytes) -> int:
         """Hand a record to the producer; return its ticket."""

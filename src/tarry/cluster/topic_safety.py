@@ -12,7 +12,7 @@ from msgspec import Struct
 
 MIN_REPLICAS: Final = 3
 MIN_IN_SYNC: Final = 2
-RECORD_BYTES: Final = (1 << 20) + 4096
+RECORD_BYTES: Final = 1 << 20
 """Bytes that one record of the log takes at most: a part of a frame with its envelope, as Kafka counts it."""
 
 

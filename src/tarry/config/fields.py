@@ -22,8 +22,8 @@ class SettingField(NamedTuple):
     default: Any
     is_path: bool
     is_secret: bool
-    is_dotted: bool
-    """A table of settings whose own names have dots and begin with the field's."""
+    dotted: str | None
+    """The word with which all names begin in a table of settings whose own names have dots; empty if there is none."""
 
     @property
     def variable(self) -> str:
@@ -45,7 +45,7 @@ def fields_of(table: type[Struct] = Config, prefix: str = "") -> dict[str, Setti
             default = None if field.default is NODEFAULT else field.default
             is_path = "path" in extra or field.name == "ca_file"
             is_secret = "secret" in extra or field.name.startswith("secrets")
-            found[name] = SettingField(name, hint, default, is_path, is_secret, "dotted" in extra)
+            found[name] = SettingField(name, hint, default, is_path, is_secret, extra.get("dotted"))
     return found
 
 

@@ -17,6 +17,7 @@ from msgspec import Struct
 
 from tarry.config.check import ConfigError, check
 from tarry.config.fields import SettingField, fields_of, row_of, tables_of
+from tarry.config.kafka import check_log
 from tarry.config.lines import key_lines
 from tarry.config.ports import shifted
 from tarry.config.settings import Config
@@ -65,6 +66,7 @@ def load(
     sources = {name: value.source for name, value in values.items()}
     config = shifted(config, sources)
     check(config, sources)
+    check_log(config, sources)
     return Loaded(config, sources, path)
 
 
@@ -114,22 +116,29 @@ def _leaves(tree: Mapping[str, Any], tables: set[str], prefix: str = "") -> Iter
 
 def _named(given: Any, field: SettingField) -> Any:
     """A table whose keys have dots of their own, with those keys in full: TOML makes tables of tables of them."""
-    if not field.is_dotted or not isinstance(given, dict):
+    first = field.dotted
+    if first is None or not isinstance(given, dict):
         return given
-    first = field.name.rpartition(".")[2]
-    flat: dict[str, Any] = {}
+    return {
+        f"{first}.{name}" if first and name.partition(".")[0] != first else name: value
+        for name, value in _flat(given)
+    }
+
+
+def _flat(given: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Every value under its name with dots, as text."""
     for key, value in given.items():
-        name = key if key.partition(".")[0] == first else f"{first}.{key}"
         if isinstance(value, dict):
-            flat |= _named({f"{name}.{inner}": one for inner, one in value.items()}, field)
+            yield from ((f"{key}.{inner}", one) for inner, one in _flat(value))
         else:
-            flat[name] = value if isinstance(value, str) else json.dumps(value)
-    return flat
+            yield key, value if isinstance(value, str) else json.dumps(value)
 
 
 def _located(given: Any, field: SettingField, folder: Path) -> Any:
     """Paths in the file are relative to the file's folder, wherever the server is started."""
     if field.is_path:
+        if isinstance(given, dict):
+            return {name: _beside(one, folder) for name, one in given.items()}
         return [_beside(one, folder) for one in given] if isinstance(given, list) else _beside(given, folder)
     row = row_of(field.type)
     if row is None or not isinstance(given, list):

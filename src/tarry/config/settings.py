@@ -11,9 +11,10 @@ from typing import Annotated, Literal
 from msgspec import Meta
 
 from tarry.config.brokers import Brokers
+from tarry.config.cluster import Cluster
 from tarry.config.doors import Doors
 from tarry.config.listening import Listening
-from tarry.config.table import DOTTED, SECRET, Path, Secret, Section
+from tarry.config.table import DOTTED, SECRET, SPARK, Path, Secret, Section
 from tarry.core import limits
 from tarry.core.access import Role
 from tarry.core.policy import Policy
@@ -34,6 +35,14 @@ class LedgerSection(Section, frozen=True, kw_only=True):
     """Maximum bytes that wait for the disk; beyond it new work is refused (503) until the disk catches up."""
     spare_segments: Annotated[int, Meta(ge=2, le=64)] = 2
     """Segments kept filled with zeros ahead of use: the next one, and the reserve."""
+    log: Literal["disk", "kafka"] = "disk"
+    """Where frames become durable: on this machine's `disk`, or in a topic of `kafka`, so that another server can take the ledger over."""
+    topic: Annotated[str, Meta(pattern=r"^[A-Za-z0-9._-]{1,249}$")] = "tarry"
+    """The topic that holds the ledger, in its first partition. Nothing else may write to it."""
+    kafka: Annotated[dict[str, str], SECRET, DOTTED] = {}
+    """Settings of librdkafka by their own names: `bootstrap.servers`, `security.protocol`, `sasl.mechanism` and so on."""
+    kafka_files: Annotated[dict[str, Path], DOTTED] = {}
+    """Further ones whose values are in files, such as `"sasl.password" = "/run/secrets/kafka"`."""
 
 
 class Http(Listening, frozen=True, kw_only=True):
@@ -70,7 +79,7 @@ class PipelineSection(Section, frozen=True, kw_only=True):
     """The Spark master: this machine, or a cluster's address."""
     connect_timeout_ms: Annotated[int, Meta(ge=1_000, le=limits.HOUR_MS)] = 60_000
     """Longest wait for a cluster's first executor."""
-    spark: Annotated[dict[str, str], DOTTED] = {}
+    spark: Annotated[dict[str, str], SPARK] = {}
     """Further settings of Spark by their own names, such as `spark.executor.memory = "4g"`. Others can see them: secrets go into `storage_options`."""
     ship: bool = True
     """Whether Tarry's package is sent to a cluster's executors; if not, install it there. Install the packages that it imports either way."""
@@ -167,6 +176,7 @@ class Config(Section, frozen=True, kw_only=True):
     tls_client_key: Path | None = None
     """The private key of that certificate (PEM)."""
     ledger: LedgerSection = LedgerSection()
+    cluster: Cluster = Cluster()
     engine: EngineSettings = EngineSettings()
     http: Http = Http()
     doors: Doors = Doors()

@@ -1,7 +1,8 @@
 """The data folder: one server at a time owns it, and it holds the key that ids are made with.
 
     lock        held (flock) by the server that owns the folder; its text is that server's pid
-    id.key      32 random bytes that only the owner may read; ids cannot be read without it
+    id.key      32 random bytes that only the owner may read; ids cannot be read without it. Servers that share a ledger
+                have it in a file elsewhere
     id.check    shows that this key and this ledger belong together
     ledger/     the ledger's segments
     registry/   the registry and its snapshots
@@ -40,13 +41,14 @@ class DataFolderError(Exception):
 class DataFolder:
     """A data folder that this process owns, from `open` until `close`."""
 
-    def __init__(self, path: Path, lock: int) -> None:
+    def __init__(self, path: Path, lock: int, id_key_file: Path | None = None) -> None:
         self.path = path
         self._lock = lock
+        self._id_key_file = id_key_file
 
     @classmethod
-    def open(cls, path: Path) -> Self:
-        """Make the folder if it is not there, and take its lock."""
+    def open(cls, path: Path, id_key_file: Path | None = None) -> Self:
+        """Make the folder if it is not there, and take its lock. The key is in it, unless a file elsewhere is given."""
         try:
             path.mkdir(parents=True, exist_ok=True, mode=0o700)
             lock = os.open(path / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -57,7 +59,7 @@ class DataFolder:
         except BaseException:
             os.close(lock)
             raise
-        return cls(path, lock)
+        return cls(path, lock, id_key_file)
 
     @property
     def ledger(self) -> Path:
@@ -76,10 +78,14 @@ class DataFolder:
 
     def id_key(self) -> bytes:
         """The key that ids are made with; made once, when the folder is new."""
-        file = self.path / ID_KEY
+        file = self._id_key_file or self.path / ID_KEY
         try:
             key = file.read_bytes()
         except FileNotFoundError:
+            if self._id_key_file is not None:
+                raise DataFolderError(
+                    f"there is no file {file} (cluster.id_key_file): put the key there that all servers of this ledger have"
+                ) from None
             return self._make_id_key(file)
         except OSError as error:
             raise DataFolderError(explain(file, error)) from None
@@ -88,6 +94,10 @@ class DataFolder:
                 f"{file} holds {len(key)} bytes and not {KEY_BYTES}; bring it back from a backup"
             )
         return key
+
+    def id_check(self) -> bytes:
+        """Shows which key this is, and tells nothing of it."""
+        return hashlib.blake2b(b"tarry id key", key=self.id_key(), digest_size=16).digest()
 
     def _make_id_key(self, file: Path) -> bytes:
         # Without its key no id that was given out can ever be read again, so a new one is made only
@@ -117,7 +127,7 @@ class DataFolder:
             raise DataFolderError(explain(file, error)) from None
         if found != expected:
             raise DataFolderError(
-                f"{self.path / ID_KEY} and the ledger do not belong together: were two backups mixed? "
+                f"{self._id_key_file or self.path / ID_KEY} and the ledger do not belong together: were two backups mixed? "
                 f"Restore one of them whole; {ID_CHECK} is one of its files"
             )
 

@@ -82,6 +82,11 @@ class ReplicatedLog:
         return self.copy.position
 
     @property
+    def offset(self) -> int:
+        """The offset of the record to read next."""
+        return self._fold.offset
+
+    @property
     def active(self) -> Segment:
         """The newest segment of the copy."""
         return self.copy.reader.segments[-1]

@@ -4,6 +4,9 @@ Order of starting: configuration, data folder, address, ledger, registry, engine
 stopping: the listener (accept no more, let requests end), the engine (let attempts end), the registry, the
 seal of the ledger, the lock. Whatever prevents a start is one line on standard error and exit code 1.
 
+A server that shares its ledger stands by between address and ledger, until the ledger is its own. It never gives it back
+within one life: one that was superseded ends, as after any fault, and its next life stands by (docs/adr/0033-a-server-that-stands-by.md).
+
 Nothing else in the project knows all the parts, and this module decides nothing that they could.
 """
 
@@ -43,6 +46,7 @@ from tarry.index.progress import read_progress
 from tarry.ledger.aside import publish
 from tarry.ledger.disk import RealDisk
 from tarry.ledger.ledger import Ledger, LedgerSettings
+from tarry.ledger.log.replicated_log import ReplicatedLog
 from tarry.outlets.webhook import WebhookOutlet
 from tarry.registry.registry import REGISTRY_FILE, Registry
 from tarry.registry.snapshots import mark_damaged, marked_damaged, remove_backups, restore, set_aside, unmark
@@ -58,6 +62,7 @@ from tarry.serve.transport.listener import Listener, ListenError
 from tarry.web.pages import dashboard
 
 if TYPE_CHECKING:
+    from tarry.serve.composition.node import ClusterNode
     from tarry.serve.composition.traces import OtelTracer
 
 log = logging.getLogger("tarry.serve")
@@ -67,6 +72,8 @@ FLUSH_WITHIN_S: Final = 10.0
 
 FAREWELL_S: Final = 5.0
 """A server whose ledger has stopped answers for this long with the reason; then it ends, and is started again by its supervisor."""
+SHARED_FAREWELL_S: Final = 0.1
+"""The same where another server goes on with the ledger: clients are to find that one soon."""
 
 KEPT_BLOCK_BYTES: Final = 16 * 1024 * 1024
 KEPT_BYTES: Final = 64 * 1024 * 1024
@@ -124,15 +131,17 @@ async def _serve(config: Config, load: Callable[[], Loaded], set_aside: Sequence
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    with DataFolder.open(Path(config.data)) as folder:
+    key_file = config.cluster.id_key_file
+    with DataFolder.open(Path(config.data), Path(key_file) if key_file else None) as folder:
         server = Server(config, folder, set_aside)
         server.on_fault = stop.set
         # From a terminal it means that the terminal was closed, and ends the server.
         if not sys.stdin.isatty():
             loop.add_signal_handler(signal.SIGHUP, server.renew, load)
         try:
-            url = await server.start()
-            print(f"tarry: ready on {url}", flush=True)  # noqa: T201 - who started us waits for it
+            if config.ledger.log == "disk" or await server.stand_by(stop):
+                url = await server.start()
+                print(f"tarry: ready on {url}", flush=True)  # noqa: T201 - who started us waits for it
             await stop.wait()
             if server.fault is None:
                 log.info("stopping")
@@ -140,6 +149,8 @@ async def _serve(config: Config, load: Callable[[], Loaded], set_aside: Sequence
             # After a fault nothing in memory is worth writing down: it ends as a crash does.
             if server.fault is None:
                 await server.stop()
+            else:
+                await server.leave()
         if server.fault is not None:
             raise Unavailable(f"the server ended because of a fault: {server.fault}; start it again")
 
@@ -178,6 +189,10 @@ class Server:
         self._tracer = tracer_of(config)
         self._app: HttpApp | None = None
         self._listener: Listener | None = None
+        self._url = ""
+        self._node: ClusterNode | None = None
+        self._shared_log: ReplicatedLog | None = None
+        """The log of a ledger that is shared, once it is this server's."""
         self._running = False
         """Whether the ledger was read to its end."""
         self.addresses: list[str] = []
@@ -193,13 +208,44 @@ class Server:
             raise RuntimeError("the server has not started")
         return self._engine
 
+    def _bind(self) -> Listener:
+        """Take all addresses, so that a taken one is told before anything is opened."""
+        if self._listener is None:
+            http = self._config.http
+            self._listener = Listener(http, self._room.part("http", http.max_connections))
+            self._room.check()
+            self._url = self._listener.bind()
+            self.addresses = [address for door in self._doors for address in door.bind()]
+        return self._listener
+
+    async def stand_by(self, stop: asyncio.Event) -> bool:
+        """Follow the log of a shared ledger until the ledger is this server's; False if it was told to stop before.
+
+        Meanwhile only health and figures are served. The other doors have their addresses and refuse connections, so that
+        clients with several addresses try the next.
+        """
+        config, listener = self._config, self._bind()
+        node = self._node = cluster_node(config, self._folder, self._clock, self._url)
+        await listener.start(node.app(self._access, door_settings(config)))
+        owning = asyncio.create_task(self._own(node))
+        stopping = asyncio.create_task(stop.wait())
+        await asyncio.wait((owning, stopping), return_when=asyncio.FIRST_COMPLETED)
+        stopping.cancel()
+        if not owning.done():
+            owning.cancel()
+            return False
+        self._shared_log = await owning
+        return True
+
+    async def _own(self, node: "ClusterNode") -> ReplicatedLog:
+        await node.inspect()
+        print(f"tarry: standing by on {self._url}", flush=True)  # noqa: T201 - who started us waits for it
+        return await node.owned()
+
     async def start(self) -> str:
         """Open everything and begin to accept; gives the URL."""
-        config = self._config
-        self._listener = Listener(config.http, self._room.part("http", config.http.max_connections))
-        self._room.check()
-        url = self._listener.bind()
-        self.addresses = [address for door in self._doors for address in door.bind()]
+        config, listener = self._config, self._bind()
+        url = self._url
         began = time.monotonic()
         self._ledger = self._open_ledger()
         self._folder.check_key(self._ledger.ledger_id)
@@ -233,13 +279,17 @@ class Server:
                     },
                 ),
                 *(figure for door in self._doors for figure in door.figures),
+                *(self._node.figures if self._node is not None else ()),
             ],
         )
         for door in self._doors:
             await door.start(engine)
         # What a start costs is nobody's turn.
         self._watchdog.start()
-        await self._listener.start(traced_app(self._app, engine))
+        if self._node is None:
+            await listener.start(traced_app(self._app, engine))
+        else:
+            listener.change(traced_app(self._app, engine))
         for address in self.addresses:
             log.info("a door is open", extra={"url": address})
         for name in in_clear_text(config):
@@ -255,7 +305,9 @@ class Server:
         # A missing key is told before anything is opened.
         self._folder.id_key()
         settings = ledger_settings(self._config)
-        ledger = Ledger.open(RealDisk(), str(self._folder.ledger), settings, self._clock)
+        ledger = Ledger.open(
+            RealDisk(), str(self._folder.ledger), settings, self._clock, log=self._shared_log
+        )
         for note in ledger.notes:
             log.warning("recovery: %s", note)
         return ledger
@@ -292,7 +344,8 @@ class Server:
     def _ledger_failed(self, error: OSError) -> None:
         """Only a start finds out what the disk has: end, once those who wait have been told."""
         reason = Unavailable(f"the ledger has stopped: {error}")
-        asyncio.get_running_loop().call_later(FAREWELL_S, self._faulted, reason)
+        farewell_s = FAREWELL_S if self._node is None else SHARED_FAREWELL_S
+        asyncio.get_running_loop().call_later(farewell_s, self._faulted, reason)
 
     def _faulted(self, error: Exception) -> None:
         if self.fault is None:
@@ -343,6 +396,7 @@ class Server:
             broker_policy=config.doors.pulsar.policy(config.policies.broker),
             namespace_policies=namespace_policies(config),
             snapshot_folder=str(folder.registry),
+            longest_lapse_ms=config.cluster.session_timeout_ms // 2,
             seed=time.time_ns(),
             tracer=self._tracer,
             on_fault=self._undecided,
@@ -401,6 +455,7 @@ class Server:
             if self._driver is not None:
                 self._driver.close()
             self._ledger.close()
+        await self.leave()
         self._watchdog.stop()
         self._writing.close()
         self._reading.close()
@@ -408,6 +463,11 @@ class Server:
             self._registry.close()
         if self._running:
             log.info("stopped")
+
+    async def leave(self) -> None:
+        """Leave the servers that share the ledger, if it is shared: another one takes it over."""
+        if self._node is not None:
+            await self._node.leave()
 
     async def _let_attempts_end(self, engine: Engine) -> None:
         """Wait a moment for the verdicts of messages in flight: without them these are sent again next time."""
@@ -454,6 +514,17 @@ def doors_of(config: Config, access: Access, room: ConnectionBudget, clock: Stea
     return doors
 
 
+def cluster_node(config: Config, folder: DataFolder, clock: SteadyClock, url: str) -> "ClusterNode":
+    """This server among those that share its ledger. Kafka's library is not even imported where the ledger is on the disk."""
+    try:
+        from tarry.serve.composition.node import ClusterNode
+    except ImportError as error:
+        raise ConfigError(
+            f"ledger.log = \"kafka\", and {error.name} is not installed: pip install 'tarry[kafka]'"
+        ) from None
+    return ClusterNode(config, folder, clock, url)
+
+
 def tracer_of(config: Config) -> "OtelTracer | None":
     """The tracer of accepted and sent messages. Its packages are not even imported where nothing is traced."""
     if config.traces.endpoint is None:
@@ -479,7 +550,7 @@ def namespace_policies(config: Config) -> dict[str, Policy]:
 def ledger_settings(config: Config) -> LedgerSettings:
     """The ledger's settings, from the configuration."""
     given = config.ledger
-    return LedgerSettings(**{name: getattr(given, name) for name in given.__struct_fields__})
+    return LedgerSettings(**{name: getattr(given, name) for name in LedgerSettings.__struct_fields__})
 
 
 def door_settings(config: Config) -> HttpSettings:

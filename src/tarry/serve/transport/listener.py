@@ -1,4 +1,4 @@
-"""A listening socket that speaks HTTP for one application, inside the server's own loop.
+"""A listening socket that speaks HTTP for one application at a time, inside the server's own loop.
 
 It takes the address, begins, sweeps and ends; what each connection may do is in `tarry.http.connection`. Signals are left to
 the composition root. Knows nothing of what the application does.
@@ -31,6 +31,7 @@ class Listener:
         self._settings = settings
         self._part: Part[HttpConnection] = part or ConnectionBudget().part("http", settings.max_connections)
         self._socket: socket.socket | None = None
+        self._app: Application | None = None
         self._accepting: Accepting | None = None
         self._sweeping: asyncio.Task[None] | None = None
         self._all_gone: asyncio.Event | None = None
@@ -45,15 +46,24 @@ class Listener:
     async def start(self, app: Application) -> None:
         """Begin to accept, for an application."""
         assert self._socket is not None, "bind first"
+        self._app = app
         heads = Heads()
+
+        def connection() -> HttpConnection:
+            assert self._app is not None
+            return HttpConnection(self._app, self, heads, self._tasks)
+
         self._accepting = Accepting(
-            self._socket,
-            lambda: HttpConnection(app, self, heads, self._tasks),
-            self._part,
-            tls_context(self._settings, "http/1.1"),
+            self._socket, connection, self._part, tls_context(self._settings, "http/1.1")
         )
         begin(self._accepting, self._settings, self._part.name)
         self._sweeping = asyncio.create_task(self._sweep_on())
+
+    def change(self, app: Application) -> None:
+        """Serve another application from now on: the connections of the one before end, after the response under way."""
+        self._app = app
+        for client in list(self._part.open):
+            client.stop()
 
     # Seats
 

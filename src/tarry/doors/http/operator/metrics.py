@@ -38,7 +38,7 @@ class Metrics:
         self._registry.register(_EngineFigures(engine))
         self._registry.register(_DoorFigures(sessions, batches))
         self._registry.register(_PipelineFigures(engine, progress))
-        self._registry.register(_OtherFigures(figures))
+        self._registry.register(OtherFigures(figures))
         ProcessCollector(registry=self._registry)
         PlatformCollector(registry=self._registry)
 
@@ -171,7 +171,7 @@ class _DoorFigures(Collector):
         yield GaugeMetricFamily("tarry_http_batches", "Batch requests under way", value=self._batches())
 
 
-class _OtherFigures(Collector):
+class OtherFigures(Collector):
     """Figures of the rest of the server."""
 
     def __init__(self, figures: Sequence[Figure]) -> None:

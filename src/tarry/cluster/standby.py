@@ -1,0 +1,183 @@
+"""A server that stands by: it follows the log into its copy, and claims the ledger when the group says that it is its turn.
+
+    follows     reads what the owner appends, and measures how far behind it is
+    stands      once it has caught up it joins the group, which tells one of its members to try
+    claims      when it is told so; another may be quicker, and then it stands by on
+
+All of it is in one thread, from `start` until the ledger is this node's, `close`, or something that only an operator can mend.
+What passes, such as brokers that do not answer, is tried again for as long as it takes.
+"""
+
+import logging
+import os
+import random
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from msgspec import Struct
+
+from tarry.cluster.candidacy import Candidacy
+from tarry.cluster.kafka_partition import KafkaPartition
+from tarry.core.clock import SteadyClock
+from tarry.core.errors import Conflict, TarryError, Unavailable
+from tarry.ledger.copy import LedgerCopy
+from tarry.ledger.disk import Disk
+from tarry.ledger.log.replicated_log import LogNode, ReplicatedLog
+
+FOLLOW_S: Final = 0.1
+"""So long one look for new records waits."""
+MEASURE_EVERY_S: Final = 1.0
+TRY_AGAIN_S: Final = 1.0
+PARTITION: Final = 0
+NEVER: Final = 1 << 63
+
+log = logging.getLogger(__name__)
+
+Told = Callable[[ReplicatedLog | Exception], object]
+"""Told, in the thread, once: the log that is this node's now, or why it never can be."""
+
+
+class LogAddress(Struct, frozen=True):
+    """Where the log is, and how a node takes part in it."""
+
+    client: Mapping[str, Any]
+    """Settings of Kafka's library: addresses, TLS, SASL."""
+    topic: str
+    session_timeout_ms: int
+    """After so long without a sign of life the group forgets a node."""
+
+
+class Lag(Struct, frozen=True):
+    """How far a standby is behind the owner."""
+
+    records: int
+    """Records of the log that were not read yet."""
+    seconds: float
+    """Since when there have been some."""
+
+
+class Standby:
+    """One node's way from its start to owning the ledger."""
+
+    def __init__(
+        self, address: LogAddress, disk: Disk, folder: str, node: LogNode, clock: SteadyClock, told: Told
+    ) -> None:
+        """The caller holds the lock of the folder, in which the copy is."""
+        self._partition = KafkaPartition(address.client, address.topic, PARTITION)
+        self._session_s = address.session_timeout_ms / 1000
+        self._copy = LedgerCopy.open(disk, folder)
+        self._node = node
+        self._clock = clock
+        self._told = told
+        self._turn = threading.Event()
+        self._candidacy = Candidacy(
+            address.client,
+            address.topic,
+            PARTITION,
+            session_timeout_ms=address.session_timeout_ms,
+            chosen=self._chosen,
+        )
+        self.stands = False
+        """Whether it has caught up, and joined the group."""
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="tarry-standby", daemon=True)
+        self._side = self._begin()
+        self._not_before_s = 0.0
+        """When it may claim, after another node was quicker."""
+        self._end = NEVER
+        """The end of the log when that was measured last."""
+        self._measured_s = 0.0
+        self._level_s = 0.0
+        """The last instant whose end of the log has been read; 0 until there is one."""
+        self.lag = Lag(0, 0.0)
+        self.trouble: str | None = None
+        """Why it cannot follow, while that is so."""
+
+    @property
+    def owner(self) -> str | None:
+        """The name of the node that claimed the ledger last, as far as this one has read."""
+        claim = self._copy.claim
+        return None if claim is None else claim.node
+
+    @property
+    def owner_addresses(self) -> Mapping[str, str]:
+        """Where clients reach that node."""
+        claim = self._copy.claim
+        return {} if claim is None else claim.addresses
+
+    @property
+    def epoch(self) -> int:
+        """The epoch of the owner."""
+        return self._copy.position.epoch
+
+    def start(self) -> None:
+        """Begin to follow."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Leave the group; a standby also ends. What it has become, the owner, is not ended by it."""
+        self._closing.set()
+        self._candidacy.close()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def _chosen(self, mine: bool) -> None:
+        (self._turn.set if mine else self._turn.clear)()
+
+    def _begin(self) -> ReplicatedLog:
+        """A side of the log that reads on where the copy ends: also after an error, which may have come between the two."""
+        return ReplicatedLog(self._partition, self._copy, self._node)
+
+    def _run(self) -> None:
+        try:
+            found: ReplicatedLog | Exception | None = self._stand_by()
+        except Exception as error:
+            if not isinstance(error, TarryError):
+                log.exception("the standby failed")
+            found = error
+        if found is None or isinstance(found, Exception):
+            self._partition.close()
+            self._copy.close()
+        if found is not None:
+            self._told(found)
+
+    def _stand_by(self) -> ReplicatedLog | None:
+        """Follow, until the ledger is this node's; None if it was closed before."""
+        while not self._closing.is_set():
+            try:
+                self._follow()
+                if self._turn.is_set() and time.monotonic() >= self._not_before_s:
+                    self._side.claim(self._clock.now_ms(), os.urandom(16), os.urandom(16))
+                    return self._side
+                self.trouble = None
+            except Conflict as conflict:
+                # The group and the log will agree: but not while two nodes claim in turns.
+                log.warning("the ledger was not claimed: %s", conflict)
+                self._not_before_s = time.monotonic() + self._session_s * random.uniform(1, 2)
+            except Unavailable as trouble:
+                if str(trouble) != self.trouble:
+                    log.warning("the log cannot be followed, and is tried again: %s", trouble)
+                self.trouble = str(trouble)
+                self._side = self._begin()
+                self._closing.wait(TRY_AGAIN_S)
+        return None
+
+    def _follow(self) -> None:
+        self._side.follow(FOLLOW_S)
+        now_s = time.monotonic()
+        if now_s - self._measured_s < MEASURE_EVERY_S:
+            return
+        read_to, records = self._side.offset, self._side.lag()
+        if not records:
+            self._level_s = now_s
+        elif read_to >= self._end:
+            self._level_s = self._measured_s
+        self._end, self._measured_s = read_to + records, now_s
+        self.lag = Lag(records, now_s - self._level_s)
+        if self._level_s and not self.stands:
+            # Not before: it would be slow to take over.
+            self._partition.connect()
+            self._candidacy.start()
+            self.stands = True

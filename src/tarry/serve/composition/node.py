@@ -1,0 +1,165 @@
+"""This server among those that share a ledger: it looks at the topic, stands by, and owns the ledger from its claim on."""
+
+import asyncio
+import logging
+import socket
+from collections.abc import Sequence
+from typing import Final
+
+from tarry.cluster.inspection import topic_settings
+from tarry.cluster.standby import LogAddress, Standby
+from tarry.cluster.topic_safety import doubtful, unsafe
+from tarry.config import Config
+from tarry.config.kafka import kafka_settings
+from tarry.core.access import Access
+from tarry.core.clock import SteadyClock
+from tarry.core.errors import Unavailable
+from tarry.core.figure import Figure
+from tarry.doors.http.settings import HttpSettings
+from tarry.doors.http.standby import StandbyApp
+from tarry.ledger.disk import RealDisk
+from tarry.ledger.log.replicated_log import LogNode, ReplicatedLog
+from tarry.serve.datafolder import DataFolder
+
+TRY_AGAIN_S: Final = 1.0
+
+log = logging.getLogger("tarry.serve")
+
+
+class ClusterNode:
+    """A server's part in the cluster, until it leaves."""
+
+    def __init__(self, config: Config, folder: DataFolder, clock: SteadyClock, url: str) -> None:
+        """`url` is where the HTTP API listens."""
+        settings = config.cluster
+        self._config = config
+        self._clock = clock
+        self._folder = folder
+        self._address = LogAddress(
+            client=kafka_settings(config),
+            topic=config.ledger.topic,
+            session_timeout_ms=settings.session_timeout_ms,
+        )
+        self._node = LogNode(
+            settings.node or socket.gethostname(), folder.id_check(), {"http": settings.advertise or url}
+        )
+        self._standby: Standby | None = None
+        self._side: ReplicatedLog | None = None
+        self._trouble: str | None = None
+
+    def app(self, access: Access, settings: HttpSettings) -> StandbyApp:
+        """What the HTTP API answers while this server stands by."""
+        return StandbyApp(access, settings, self._reasons, self._owner, self.figures)
+
+    async def inspect(self) -> None:
+        """Refuse a topic that could lose the ledger; brokers that do not answer are asked again."""
+        address = self._address
+        topic = None
+        while topic is None:
+            try:
+                topic = await asyncio.to_thread(topic_settings, address.client, address.topic)
+                self._trouble = None
+            except Unavailable as trouble:
+                if str(trouble) != self._trouble:
+                    log.warning("%s", trouble)
+                self._trouble = str(trouble)
+                await asyncio.sleep(TRY_AGAIN_S)
+        if reasons := unsafe(topic):
+            raise Unavailable("; ".join(reasons))
+        for warning in doubtful(topic):
+            log.warning("%s", warning)
+
+    async def owned(self) -> ReplicatedLog:
+        """Stand by until the ledger is this server's; raises what keeps it from ever being that."""
+        loop = asyncio.get_running_loop()
+        owned: asyncio.Future[ReplicatedLog] = loop.create_future()
+
+        def told(found: ReplicatedLog | Exception) -> None:
+            if owned.done():
+                return
+            if isinstance(found, Exception):
+                owned.set_exception(found)
+            else:
+                owned.set_result(found)
+
+        self._standby = Standby(
+            self._address,
+            RealDisk(),
+            str(self._folder.ledger),
+            self._node,
+            self._clock,
+            lambda found: loop.call_soon_threadsafe(told, found),
+        )
+        self._standby.start()
+        log.info("standing by", extra={"node": self._node.name, "topic": self._address.topic})
+        self._side = await owned
+        return self._side
+
+    async def leave(self) -> None:
+        """Leave the group, so that another server takes over at once. The ledger was released, if it was this server's."""
+        if self._standby is not None:
+            await asyncio.to_thread(self._standby.close)
+
+    # What it shows
+
+    def _reasons(self) -> list[str]:
+        # Everybody may ask, so the reasons name no server; the log does.
+        standby = self._standby
+        trouble = self._trouble or (standby.trouble if standby is not None else None)
+        if trouble is not None:
+            return ["standby: the ledger's log cannot be read; the log says why"]
+        return ["standby: another server owns the ledger"]
+
+    def _owner(self) -> str:
+        owner = None if self._standby is None else self._standby.owner
+        if self._standby is None or owner is None:
+            return "it is not known yet which server owns the ledger"
+        where = self._standby.owner_addresses.get("http")
+        return f"{owner} owns the ledger" + (f", at {where}" if where else "")
+
+    @property
+    def figures(self) -> Sequence[Figure]:
+        """Figures of this server's part in the cluster."""
+        return (
+            Figure(
+                name="tarry_cluster_owner",
+                text="1 while this server owns the ledger",
+                values=lambda: {"": float(self._side is not None and self._side.owns)},
+            ),
+            Figure(
+                name="tarry_cluster_epoch",
+                text="The epoch of the ledger's owner: it rises by one with each takeover",
+                values=lambda: {"": float(self._epoch)},
+            ),
+            Figure(
+                name="tarry_cluster_standing",
+                text="1 while this server stands by, has read the log to its end and would take over",
+                values=lambda: {
+                    "": float(self._side is None and self._standby is not None and self._standby.stands)
+                },
+            ),
+            Figure(
+                name="tarry_cluster_lag_records",
+                text="Records of the log that this standby has not read",
+                values=lambda: {"": float(self._lag_records)},
+            ),
+            Figure(
+                name="tarry_cluster_lag_seconds",
+                text="For how long there have been such records",
+                values=lambda: {"": self._lag_seconds},
+            ),
+        )
+
+    @property
+    def _epoch(self) -> int:
+        if self._side is not None:
+            return self._side.epoch
+        return 0 if self._standby is None else self._standby.epoch
+
+    @property
+    def _lag_records(self) -> int:
+        return 0 if self._standby is None or self._side is not None else self._standby.lag.records
+
+    @property
+    def _lag_seconds(self) -> float:
+        return 0.0 if self._standby is None or self._side is not None else self._standby.lag.seconds

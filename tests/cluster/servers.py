@@ -1,0 +1,111 @@
+"""Real servers that share a ledger on a test's brokers: one owns it, the others stand by."""
+
+import contextlib
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+import httpx
+
+from tests.cluster.brokers import Brokers
+from tests.processes import ROOT, ServerProcess, free_port
+from tests.waiting import wait_until
+
+SESSION_MS: Final = 1_500
+
+
+class ClusterServer(ServerProcess):
+    """A server that takes the topic of a single broker, with ports that stay its own."""
+
+    program: Sequence[str] = (str(ROOT / "tests" / "cluster" / "lenient.py"),)
+
+    def __init__(
+        self, folder: Path, brokers: str, topic: str, key: Path, session_ms: int = SESSION_MS
+    ) -> None:
+        self.pulsar_port = free_port()
+        port = free_port()
+        config = f"""
+[ledger]
+segment_bytes = 1048576
+log = "kafka"
+topic = "{topic}"
+[ledger.kafka]
+bootstrap.servers = "{brokers}"
+[cluster]
+node = "{folder.name}"
+id_key_file = "{key}"
+session_timeout_ms = {session_ms}
+[doors.pulsar]
+enabled = true
+port = {self.pulsar_port}
+[webhook]
+allow = ["127.0.0.0/8"]
+"""
+        super().__init__(folder, config, port=port)
+        self.url = f"http://127.0.0.1:{port}"
+
+    @property
+    def name(self) -> str:
+        """Its name among the nodes."""
+        return self.folder.name
+
+    def ready(self) -> httpx.Response | None:
+        """The answer of `/readyz`; None if nobody is there."""
+        with contextlib.suppress(httpx.HTTPError):
+            return httpx.get(f"{self.url}/readyz", timeout=2, trust_env=False)
+        return None
+
+    @property
+    def owns(self) -> bool:
+        """Whether it is ready."""
+        answer = self.ready()
+        return answer is not None and answer.status_code == 200
+
+    @property
+    def stands_by(self) -> bool:
+        """Whether it says so."""
+        answer = self.ready()
+        return answer is not None and any("standby" in reason for reason in answer.json()["reasons"])
+
+    def wait_owner(self) -> None:
+        """Wait until it owns the ledger and is ready."""
+        wait_until(lambda: self.owns or self.ended, self.said)
+        assert not self.ended, self.said()
+
+    def wait_standby(self) -> None:
+        """Wait until it stands by and has read the log to its end."""
+        wait_until(lambda: self.stands_by and self.figure("tarry_cluster_standing") == 1, self.said)
+
+    def figure(self, name: str) -> float | None:
+        """A figure of its metrics; None if it has none."""
+        text = httpx.get(f"{self.url}/metrics", timeout=5, trust_env=False).text
+        lines = (line.split() for line in text.splitlines() if line.startswith(f"{name} "))
+        return next((float(value) for _, value in lines), None)
+
+
+def service_url(servers: Sequence[ClusterServer]) -> str:
+    """The address for a Pulsar client: both servers."""
+    return "pulsar://" + ",".join(f"127.0.0.1:{server.pulsar_port}" for server in servers)
+
+
+@contextlib.contextmanager
+def two_servers(
+    folder: Path, cluster: Brokers, topic: str, session_ms: int = SESSION_MS
+) -> Iterator[list[ClusterServer]]:
+    """An owner and a standby, in this order."""
+    key = folder / "key"
+    key.write_bytes(os.urandom(32))
+    servers = [ClusterServer(folder / name, cluster.addresses, topic, key, session_ms) for name in ("a", "b")]
+    try:
+        for server in servers:
+            server.launch()
+        wait_until(
+            lambda: any(server.owns for server in servers), lambda: "".join(map(ServerProcess.said, servers))
+        )
+        servers.sort(key=lambda server: server.owns, reverse=True)
+        servers[1].wait_standby()
+        yield servers
+    finally:
+        for server in servers:
+            server.kill()
