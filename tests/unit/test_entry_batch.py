@@ -1,7 +1,6 @@
 """A batch is the entries of its bursts, however it is looked at."""
 
 import json
-from array import array
 from collections.abc import Sequence
 
 import numpy as np
@@ -10,10 +9,10 @@ import pytest
 from tarry.core.ids import KEY_BYTES, Ids
 from tarry.core.message import Message
 from tarry.doors.http.topics.entries import EntryJson
-from tarry.engine.due.decoded_batch import DecodedBatch
 from tarry.engine.due.dispatch_class import dispatch_classes
+from tarry.engine.due.due_batch import DueBatch
 from tarry.engine.topics import recent_entries as module
-from tarry.engine.topics.entry_batch import EntryBatch, EntrySpan, about_bytes, ids_of, messages_in
+from tarry.engine.topics.entry_batch import EntryBatch, about_bytes, ids_of, messages_in
 from tarry.engine.topics.received import Received
 from tarry.engine.topics.recent_entries import EACH_BYTES, RecentEntries
 from tarry.ledger.read_record import ReadPut
@@ -39,25 +38,20 @@ def entry_batch(
     """An entry batch of the numbers from one on, read together with one before and one behind."""
     numbers = range(first_id - 1, first_id + count + 1)
     puts = [put(payload, number) for number in numbers]
-    batch = DecodedBatch()
-    for one, alike in zip(puts, dispatch_classes(puts), strict=True):
-        batch.add(one, bytes(100), alike)
+    batch = DueBatch()
+    for number, one, alike in zip(numbers, puts, dispatch_classes(puts), strict=True):
+        batch.add(one, bytes(100), alike, Key(2000 + number, 100 + number))
     if prepared:
         JSON.prepare(batch)
-    span = EntrySpan(
-        range(first_id, first_id + count),
-        slice(1, 1 + count),
-        at_ms,
-        batch,
-        array("q", [2000 + number for number in numbers]),
-        array("q", [100 + number for number in numbers]),
-    )
-    return EntryBatch([span], IDS)
+    batch.fire(numbers.start, at_ms)
+    return EntryBatch([(batch, slice(1, 1 + count))], IDS)
 
 
 def prepared_in(entries: Sequence[Received]) -> list[int]:
-    """How many entries of each span are prepared."""
-    return [len(JSON.prepared(one) or ()) for one in entries.spans] if isinstance(entries, EntryBatch) else []
+    """How many entries of each due batch are prepared."""
+    return (
+        [len(JSON.prepared(*rows) or ()) for rows in entries.rows] if isinstance(entries, EntryBatch) else []
+    )
 
 
 def one(number: int, at_ms: int = 7) -> Received:

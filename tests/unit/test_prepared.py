@@ -7,7 +7,7 @@ from weakref import WeakKeyDictionary
 import pytest
 
 from tarry.doors.http.topics.entries import EntryJson
-from tarry.engine.api import DecodedBatch, EntryBatch, Received
+from tarry.engine.api import DueBatch, EntryBatch, Received
 from tarry.engine.topics.subscription import Subscription
 from tests.unit.engine_kit import Bench
 
@@ -16,9 +16,9 @@ class OtherDoor:
     """A door that prepares something else than JSON, of which a byte costs as much."""
 
     def __init__(self) -> None:
-        self.prepared: WeakKeyDictionary[DecodedBatch, bytes] = WeakKeyDictionary()
+        self.prepared: WeakKeyDictionary[DueBatch, bytes] = WeakKeyDictionary()
 
-    def prepare(self, batch: DecodedBatch) -> int:
+    def prepare(self, batch: DueBatch) -> int:
         self.prepared[batch] = b"another door's"
         return 1_000 * len(batch)
 
@@ -45,7 +45,7 @@ def burst(bench: Bench, count: int = 5, cancelled: int | None = None) -> None:
 def prepared(json: EntryJson, entries: Sequence[Received]) -> int:
     """How many entries of a burst were written ahead."""
     assert isinstance(entries, EntryBatch)
-    return sum(len(json.prepared(span) or ()) for span in entries.spans)
+    return sum(len(json.prepared(*rows) or ()) for rows in entries.rows)
 
 
 @pytest.mark.parametrize("other_first", [True, False])
@@ -67,7 +67,7 @@ def test_consumers_of_one_door_share_what_it_prepared() -> None:
     batches: list[int] = []
 
     class Counted(EntryJson):
-        def prepare(self, batch: DecodedBatch) -> int:
+        def prepare(self, batch: DueBatch) -> int:
             batches.append(len(batch))
             return super().prepare(batch)
 

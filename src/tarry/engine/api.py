@@ -7,7 +7,7 @@ from tarry.engine.admission.adoption import BatchView
 from tarry.engine.admission.arrow import COLUMNS, columns_of
 from tarry.engine.admission.columns import Columns, ColumnsScheduled
 from tarry.engine.answer import Answer, failed, settled
-from tarry.engine.due.decoded_batch import DecodedBatch
+from tarry.engine.due.due_batch import DueBatch
 from tarry.engine.namespaces.catalogue import EMPTY
 from tarry.engine.queries.commands import Ending
 from tarry.engine.queries.delayed_entries import DelayedEntry
@@ -15,7 +15,7 @@ from tarry.engine.queries.upcoming import MAX_BUCKETS, Upcoming
 from tarry.engine.repeats.repeats import RepeatCondition, RepeatPage, RepeatView
 from tarry.engine.topics.consumer import Consumer
 from tarry.engine.topics.entries import NewEntry
-from tarry.engine.topics.entry_batch import EntryBatch, EntrySpan, about_bytes, ids_of
+from tarry.engine.topics.entry_batch import EntryBatch, about_bytes, ids_of
 from tarry.engine.topics.entry_log import EntryLog
 from tarry.engine.topics.received import Received
 from tarry.engine.topics.retention import backlog_bytes, delayed_count
@@ -37,12 +37,11 @@ __all__ = [
     "Columns",
     "ColumnsScheduled",
     "Consumer",
-    "DecodedBatch",
     "DelayedEntry",
+    "DueBatch",
     "Ending",
     "EntryBatch",
     "EntryLog",
-    "EntrySpan",
     "NewEntry",
     "Published",
     "Received",

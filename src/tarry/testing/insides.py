@@ -160,7 +160,7 @@ class Insides(ABC):
     @property
     def awaited(self) -> Collection[int]:
         """The first seqs of due versions whose bodies are being fetched from the index."""
-        return self.dispatcher.awaited.lots
+        return self.dispatcher.awaited.fetches
 
     @property
     def awaited_since_ms(self) -> int:

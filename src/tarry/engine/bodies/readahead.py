@@ -19,8 +19,8 @@ from tarry.core import faults
 from tarry.core.tricks import TRICKS
 from tarry.engine.bodies.bodies import Bodies
 from tarry.engine.bodies.body_sizes import BodySizes
-from tarry.engine.due.decoded_batch import DecodedBatch, Prepare
 from tarry.engine.due.dispatch_class import dispatch_classes
+from tarry.engine.due.due_batch import DueBatch, Prepare
 from tarry.engine.due.horizon import Horizon
 from tarry.ledger.read_record import ReadEntry, ReadPut, read_due
 
@@ -46,12 +46,12 @@ WHOLE: Final = 128
 """Slices as large as that are kept whole: with fewer, that costs more than it saves."""
 
 
-class Slice:
-    """Messages and entries that were read ahead together, in the order in which they are due."""
+class _Slice:
+    """A batch that was read ahead, with its seqs in the order in which they are due, to find its rows by."""
 
     __slots__ = ("_bounds", "_place_of", "reads", "seqs")
 
-    def __init__(self, seqs: NDArray[np.int64], reads: DecodedBatch) -> None:
+    def __init__(self, seqs: NDArray[np.int64], reads: DueBatch) -> None:
         self.seqs = seqs
         self.reads = reads
         self._bounds = int(seqs.min()), int(seqs.max())
@@ -72,7 +72,7 @@ class Slice:
         """The seq of the first."""
         return int(self.seqs[0])
 
-    def some(self, seqs: Iterable[int]) -> DecodedBatch:
+    def some(self, seqs: Iterable[int]) -> DueBatch:
         """A batch of the messages with these seqs."""
         if self._place_of is None:
             self._place_of = {seq: at for at, seq in enumerate(self.seqs.tolist())}
@@ -94,9 +94,9 @@ class Readahead:
         self._bodies = bodies
         self._horizon = horizon
         self._sizes = sizes
-        self._whole: dict[int, Slice] = {}
+        self._whole: dict[int, _Slice] = {}
         """By their first seqs: large slices of which nothing was taken yet. They are taken as a whole, if they can be."""
-        self._ready: dict[int, Slice] = {}
+        self._ready: dict[int, _Slice] = {}
         """By seq: what else was read, with others."""
         self._bytes = 0
         self._wanted = np.empty(0, np.int64)
@@ -113,9 +113,9 @@ class Readahead:
     def __len__(self) -> int:
         return len(self._ready) + sum([len(one.seqs) for one in self._whole.values()])
 
-    def take(self, seqs: NDArray[np.int64]) -> list[DecodedBatch]:
+    def take(self, seqs: NDArray[np.int64]) -> list[DueBatch]:
         """Take the messages that are due now, in this order. Messages that were read together are due together, if they are many."""
-        parts: list[DecodedBatch] = []
+        parts: list[DueBatch] = []
         at = 0
         while at < len(seqs):
             one = self._whole.pop(int(seqs[at]), None)
@@ -140,14 +140,14 @@ class Readahead:
                 at += 1
         return len(seqs)
 
-    def _take_each(self, seqs: NDArray[np.int64]) -> Iterator[DecodedBatch]:
+    def _take_each(self, seqs: NDArray[np.int64]) -> Iterator[DueBatch]:
         # Where owners take turns, the first of a slice may not be the first that is taken.
         self._divide([one for one in self._whole.values() if one.has_any(seqs)])
         if not self._ready:
             yield self._read(seqs)
             return
         due = seqs.tolist()
-        slices: list[Slice | None] = list(map(self._ready.pop, due, repeat(None)))
+        slices: list[_Slice | None] = list(map(self._ready.pop, due, repeat(None)))
         at = 0
         while at < len(due):
             one, stop = slices[at], at + 1
@@ -159,7 +159,7 @@ class Readahead:
             yield reads
             at = stop
 
-    def _divide(self, slices: Iterable[Slice]) -> None:
+    def _divide(self, slices: Iterable[_Slice]) -> None:
         """From now on these are taken one by one."""
         for one in slices:
             self._whole.pop(one.first_seq, None)
@@ -226,7 +226,7 @@ class Readahead:
         if not len(reads):
             return
         self._prepare(reads)
-        one = Slice(seqs, reads)
+        one = _Slice(seqs, reads)
         if len(reads) >= WHOLE:
             self._whole[one.first_seq] = one
         else:
@@ -235,7 +235,7 @@ class Readahead:
         if self._bytes >= MAX_BYTES:
             self._wanted = self._wanted[:0]
 
-    def _prepare(self, reads: DecodedBatch) -> None:
+    def _prepare(self, reads: DueBatch) -> None:
         """Have doors prepare what they will show, if all of them go to one topic."""
         if not TRICKS.prepared:
             return
@@ -245,9 +245,9 @@ class Readahead:
         for prepare in self._prepares(topics.pop()):
             reads.prepared_bytes += prepare(reads)
 
-    def _read(self, seqs: NDArray[np.int64]) -> DecodedBatch:
+    def _read(self, seqs: NDArray[np.int64]) -> DueBatch:
         bodies = self._bodies.many(seqs)
-        reads = DecodedBatch()
+        reads = DueBatch()
         try:
             reads.read += read_due(bodies)  # type: ignore[arg-type]
         except (msgspec.DecodeError, TypeError):

@@ -23,40 +23,40 @@ ORDER_WAITS_MS: Final = 1_000
 
 
 class AwaitedBodies:
-    """Keys of due messages in the lots in which their bodies are fetched."""
+    """Keys of due messages by the fetches that get their bodies."""
 
     def __init__(self, bodies: Bodies, horizon: Horizon, postponed: Postponed) -> None:
         self._bodies = bodies
         self._horizon = horizon
         self._postponed = postponed
-        self.lots: dict[int, list[Key]] = {}
-        """The keys of each lot, by the first of its seqs."""
+        self.fetches: dict[int, list[Key]] = {}
+        """The keys of each fetch, by the first of its seqs."""
         self.since_ms = 0
-        """When the first of these lots began to wait."""
+        """When the first of these fetches began to wait."""
         self._fetched: deque[Keys] = deque()
-        """The lots whose bodies are there."""
+        """The keys whose bodies are there, by fetch."""
 
     def __bool__(self) -> bool:
-        return bool(self.lots)
+        return bool(self.fetches)
 
     def keys(self) -> Iterator[Key]:
         """The keys of all messages that wait for bodies."""
-        return chain.from_iterable(self.lots.values())
+        return chain.from_iterable(self.fetches.values())
 
     def lowest(self) -> Iterable[Key]:
-        """The lowest key of each lot."""
-        return map(min, self.lots.values())
+        """The lowest key of each fetch."""
+        return map(min, self.fetches.values())
 
     def keep_others_waiting(self, now_ms: int) -> bool:
         """Whether messages that are due later wait for these, to keep their order."""
-        return bool(self.lots) and 0 <= now_ms - self.since_ms < ORDER_WAITS_MS
+        return bool(self.fetches) and 0 <= now_ms - self.since_ms < ORDER_WAITS_MS
 
     def fetch(self, fires: NDArray[np.int64], seqs: NDArray[np.int64], now_ms: int) -> None:
-        """Fetch the bodies of a lot, those that are not at hand; then `take` gives its keys, due as they are."""
+        """Fetch the bodies of some keys, those that are not at hand; then `take` gives its keys, due as they are."""
         keys = list(map(self._postponed.key_of, fires.tolist(), seqs.tolist()))
-        if not self.lots:
+        if not self.fetches:
             self.since_ms = now_ms
-        self.lots[keys[0].seq] = keys
+        self.fetches[keys[0].seq] = keys
 
         def held() -> None:
             self._fetched.append((fires, seqs))
@@ -67,11 +67,11 @@ class AwaitedBodies:
 
     @property
     def has_fetched(self) -> bool:
-        """Whether there is a lot whose bodies are there."""
+        """Whether there is a fetch whose bodies are there."""
         return bool(self._fetched)
 
     def take(self) -> Keys:
-        """The first lot whose bodies are there."""
+        """The keys of the first fetch whose bodies are there."""
         fires, seqs = self._fetched.popleft()
-        del self.lots[int(seqs[0])]
+        del self.fetches[int(seqs[0])]
         return fires, seqs

@@ -7,19 +7,19 @@ loop over all messages of a topic, or none.
 from array import array
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from itertools import accumulate
-from typing import Any, Final, NamedTuple
+from itertools import chain
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tarry.core.holder import Holder
 from tarry.core.ids import Ids
-from tarry.engine.due.decoded_batch import DecodedBatch, joined
 from tarry.engine.due.dispatch_class import DispatchClass
+from tarry.engine.due.due_batch import DueBatch, joined
 from tarry.engine.records.changes import Change, FiredVersion, FiredVersions, NewEntries, Written
 from tarry.engine.records.versions import lateness_of
-from tarry.engine.topics.entry_batch import EntryBatch, EntrySpan
+from tarry.engine.topics.entry_batch import EntryBatch
 from tarry.engine.topics.recent_entries import RecentEntries
 from tarry.ledger.fired import added_bytes, unit_of_fired
 from tarry.ledger.frame import ROW_BYTES, Unit, joined_units
@@ -30,148 +30,73 @@ _ENTRY_BYTES: Final = 64
 """Bytes that an entry adds to the version that it fires, its topic's name apart."""
 
 
-class LotPart(NamedTuple):
-    """Messages that were read together, with the keys of their versions."""
-
-    reads: DecodedBatch
-    fires: "array[int]"
-    seqs: "array[int]"
-
-
-class Lot:
-    """Due messages for one topic, in parts as they were read: either whole ones (`extend`), or one by one (`add`)."""
-
-    __slots__ = ("parts",)
-
-    def __init__(self) -> None:
-        self.parts: list[LotPart] = []
-
-    def add(self, put: ReadPut, body: bytes, alike: DispatchClass, key: Key) -> None:
-        """Take one more."""
-        if not self.parts:
-            self.parts.append(LotPart(DecodedBatch(), array("q"), array("q")))
-        part = self.parts[-1]
-        part.reads.add(put, body, alike)
-        part.fires.append(key.fire_at_ms)
-        part.seqs.append(key.seq)
-
-    def extend(self, reads: DecodedBatch, fires: NDArray[np.int64], seqs: NDArray[np.int64]) -> None:
-        """Take versions that were read together, all of them for this topic."""
-        self.parts.append(LotPart(reads, array("q", fires.tobytes()), array("q", seqs.tobytes())))
-
-    def __len__(self) -> int:
-        return sum([len(part.seqs) for part in self.parts])
-
-    @property
-    def size_bytes(self) -> int:
-        """Bytes of the bodies."""
-        return sum([part.reads.size_bytes for part in self.parts])
-
-    @property
-    def held_bytes(self) -> int:
-        """Bytes of the bodies, and of what doors have prepared."""
-        return self.size_bytes + sum([part.reads.prepared_bytes for part in self.parts])
-
-    def between(self, start: int, stop: int) -> "Lot":
-        """A lot of the messages from one position to another."""
-        some = Lot()
-        reads = joined(part.reads for part in self.parts).at(range(start, stop))
-        some.extend(
-            reads,
-            _column([part.fires for part in self.parts])[start:stop],
-            _column([part.seqs for part in self.parts])[start:stop],
-        )
-        return some
-
-    def items(self) -> Iterator[tuple[ReadPut, bytes, Key]]:
-        """Every message with its body and the key of the version that ends."""
-        for part in self.parts:
-            puts: Any = part.reads.read
-            yield from zip(puts, part.reads.bodies, map(Key, part.fires, part.seqs), strict=True)
-
-    def _firsts(self, first: int) -> list[int]:
-        return list(accumulate([len(part.seqs) for part in self.parts[:-1]], initial=first))
-
-    def unit(self, topic: str, first_id: int, at_ms: int) -> Unit:
-        """The entries that fire them, numbered from one on."""
-        fires = _column([part.fires for part in self.parts])
-        seqs = _column([part.seqs for part in self.parts])
-        bodies = [body for part in self.parts for body in part.reads.bodies]
-        return unit_of_fired(topic, first_id, at_ms, fires, seqs, bodies)
-
-    def entry_batch(self, first_id: int, at_ms: int, ids: Ids) -> EntryBatch:
-        """The entries that fire them, numbered from one on, as consumers get them."""
-        spans: list[EntrySpan] = []
-        for (reads, fires, seqs), first in zip(self.parts, self._firsts(first_id), strict=True):
-            ids_of_these = range(first, first + len(seqs))
-            spans.append(EntrySpan(ids_of_these, slice(0, len(seqs)), at_ms, reads, fires, seqs))
-        return EntryBatch(spans, ids)
-
-
 class Burst:
-    """Due messages by topic."""
+    """Due messages by topic, in batches with their keys: as they were read together (`extend`), or one by one (`of`)."""
 
     def __init__(self, now_ms: int) -> None:
         self.now_ms = now_ms
-        self.by_topic: dict[str, Lot] = {}
+        self.by_topic: dict[str, list[DueBatch]] = {}
 
     def __len__(self) -> int:
-        return sum(map(len, self.by_topic.values()))
+        return sum(map(len, self._batches()))
 
-    def of(self, topic: str) -> Lot:
-        """The messages for one topic, to add to."""
-        lot = self.by_topic.get(topic)
-        if lot is None:
-            lot = self.by_topic[topic] = Lot()
-        return lot
+    def _batches(self) -> Iterator[DueBatch]:
+        """All batches, in the order of the unit."""
+        return chain.from_iterable(self.by_topic.values())
 
-    def items(self) -> Iterator[tuple[ReadPut, Key]]:
-        """Every message with the key of the version that ends, in the order of the unit."""
-        for lot in self.by_topic.values():
-            for put, _, key in lot.items():
-                yield put, key
+    def of(self, topic: str) -> DueBatch:
+        """The batch for a topic to which messages are added one by one."""
+        batches = self.by_topic.setdefault(topic, [])
+        if not batches:
+            batches.append(DueBatch())
+        return batches[-1]
+
+    def extend(self, topic: str, batches: Sequence[DueBatch]) -> None:
+        """Take batches whose rows are all messages for one topic."""
+        self.by_topic.setdefault(topic, []).extend(batches)
+
+    def items(self) -> Iterator[tuple[ReadPut, bytes, Key]]:
+        """Every message with its body and the key of the version that ends, in the order of the unit."""
+        for batch in self._batches():
+            puts: Any = batch.read
+            yield from zip(puts, batch.bodies, map(Key, batch.fires, batch.seqs), strict=True)
 
     def seqs(self) -> NDArray[np.int64]:
         """The seqs of the versions that end."""
-        return _column([part.seqs for lot in self.by_topic.values() for part in lot.parts])
-
-    def fires(self) -> NDArray[np.int64]:
-        """Their fire instants."""
-        return _column([part.fires for lot in self.by_topic.values() for part in lot.parts])
+        return _column([batch.seqs for batch in self._batches()])
 
     def kinds(self) -> Counter[DispatchClass]:
         """How many of the messages are alike."""
         kinds: Counter[Any] = Counter()
-        for lot in self.by_topic.values():
-            for part in lot.parts:
-                kinds.update(part.reads.kinds)
+        for batch in self._batches():
+            kinds.update(batch.kinds)
         return kinds
 
     def floor(self) -> Key:
         """A key that is not above any in it."""
-        return Key(int(self.fires().min()), 0)
+        return Key(int(_column([batch.fires for batch in self._batches()]).min()), 0)
 
     def parts(self, max_bytes: int) -> "list[Burst]":
         """Split into bursts that each fit one unit of the ledger. Nearly always this one alone."""
         # A topic that got nothing in the end must not be made by it: no record would say so.
-        self.by_topic = {topic: lot for topic, lot in self.by_topic.items() if len(lot)}
+        self.by_topic = {topic: batches for topic, batches in self.by_topic.items() if any(map(len, batches))}
         extra_bytes = ROW_BYTES + _ENTRY_BYTES + max(len(topic.encode()) for topic in self.by_topic)
-        size_bytes = sum(lot.size_bytes for lot in self.by_topic.values())
+        size_bytes = sum(batch.size_bytes for batch in self._batches())
         if size_bytes + extra_bytes * len(self) <= max_bytes:
             return [self]
         parts = [Burst(self.now_ms)]
         room = max_bytes
-        for topic, lot in self.by_topic.items():
-            start = 0
-            for at, (_, body, _) in enumerate(lot.items()):
+        for topic, batches in self.by_topic.items():
+            whole, start = joined(batches), 0
+            for at, body in enumerate(whole.bodies):
                 size_bytes = len(body) + extra_bytes
                 if size_bytes > room and room < max_bytes:
                     if at > start:
-                        parts[-1].by_topic[topic] = lot.between(start, at)
+                        parts[-1].extend(topic, [whole.at(range(start, at))])
                     parts.append(Burst(self.now_ms))
                     start, room = at, max_bytes
                 room -= size_bytes
-            parts[-1].by_topic[topic] = lot.between(start, len(lot))
+            parts[-1].extend(topic, [whole.at(range(start, len(whole)))])
         return parts
 
     def written(self, next_id: Callable[[str], int]) -> Written:
@@ -179,18 +104,30 @@ class Burst:
         units: list[Unit] = []
         changes: list[Change] = []
         start = 0
-        for topic, lot in self.by_topic.items():
+        for topic, batches in self.by_topic.items():
             first_id = next_id(topic)
-            unit = lot.unit(topic, first_id, self.now_ms)
+            unit = self._unit(topic, first_id, batches)
             units.append(unit)
             sizes = unit.fixed["size"].astype(np.int64) - added_bytes(topic)
-            changes.append(NewEntries(topic, first_id, range(start, start + len(lot)), self.now_ms, sizes))
-            start += len(lot)
+            changes.append(
+                NewEntries(topic, first_id, range(start, start + unit.records), self.now_ms, sizes)
+            )
+            start += unit.records
         changes.append(FiredVersions(self.seqs(), self._ended, self._holders()))
         return Written(joined_units(units), changes)
 
+    def _unit(self, topic: str, first_id: int, batches: Sequence[DueBatch]) -> Unit:
+        """The entries that fire the messages for a topic, numbered from one on."""
+        entry_id = first_id
+        for batch in batches:
+            batch.fire(entry_id, self.now_ms)
+            entry_id += len(batch)
+        fires, seqs = _column([one.fires for one in batches]), _column([one.seqs for one in batches])
+        bodies = [body for batch in batches for body in batch.bodies]
+        return unit_of_fired(topic, first_id, self.now_ms, fires, seqs, bodies)
+
     def _ended(self) -> Iterator[FiredVersion]:
-        return ((put, key, self.now_ms) for put, key in self.items())
+        return ((put, key, self.now_ms) for put, _, key in self.items())
 
     def _holders(self) -> Counter[Holder] | None:
         """How many messages of each holder there are, if there is nothing else to know about any of them."""
@@ -203,9 +140,10 @@ class Burst:
 
     def keep_recent(self, recent: RecentEntries, ids: Ids, new: NewEntries, first_seq: int) -> None:
         """Have the entries of a topic at hand as consumers get them, until they are taken."""
-        lot = self.by_topic[new.topic]
-        batch = lot.entry_batch(new.first_id, self.now_ms, ids)
-        recent.add_batch(first_seq + int(new.places[0]), batch, lot.held_bytes)
+        batches = self.by_topic[new.topic]
+        held_bytes = sum([batch.size_bytes + batch.prepared_bytes for batch in batches])
+        entries = EntryBatch([(batch, slice(0, len(batch))) for batch in batches], ids)
+        recent.add_batch(first_seq + int(new.places[0]), entries, held_bytes)
 
 
 def _column(parts: "list[array[int]]") -> NDArray[np.int64]:

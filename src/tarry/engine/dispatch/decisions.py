@@ -17,11 +17,10 @@ from tarry.core.policy import Effective
 from tarry.core.rates import Rates
 from tarry.core.timers.lanes import lane_of
 from tarry.engine.bodies.readahead import Readahead
-from tarry.engine.dispatch.burst import Lot
 from tarry.engine.dispatch.firing import Firing
 from tarry.engine.dispatch.sent_report import SentReport
-from tarry.engine.due.decoded_batch import DecodedBatch, joined
 from tarry.engine.due.dispatch_class import DispatchClass
+from tarry.engine.due.due_batch import DueBatch, joined
 from tarry.engine.due.postponed import Later, Postponed
 from tarry.engine.flights.end_writer import EndWriter
 from tarry.engine.flights.failures import Failures
@@ -108,12 +107,12 @@ class Decisions:
         timely = not self._postponed.has_any(seqs)
         topic = self._one_topic(parts) if timely else None
         if topic is not None:
-            lot = self._firing.lot_of(topic)
             at = 0
             for part in parts:
                 stop = at + len(part)
-                lot.extend(part, fires[at:stop], seqs[at:stop])
+                part.set_keys(fires[at:stop], seqs[at:stop])
                 at = stop
+            self._firing.take(topic, parts)
         else:
             reads = joined(parts)
             if timely and set(map(type, reads.read)) == {ReadEntry}:
@@ -125,7 +124,7 @@ class Decisions:
             held, self._to_hold = self._to_hold, []
             self._flights.hold(held)
 
-    def _one_topic(self, parts: Sequence[DecodedBatch]) -> str | None:
+    def _one_topic(self, parts: Sequence[DueBatch]) -> str | None:
         """In the common case the topic of all messages: there is nothing about them to decide one by one."""
         first = next(iter(parts[0].kinds))
         if first is None or self._state.pauses or not self._is_simple(first):
@@ -155,9 +154,9 @@ class Decisions:
             return str(full)
         return None
 
-    def _dispatch_each(self, reads: DecodedBatch, fires: list[int], seqs: list[int], now_ms: int) -> None:
+    def _dispatch_each(self, reads: DueBatch, fires: list[int], seqs: list[int], now_ms: int) -> None:
         entries: list[tuple[int, ReadEntry, bytes]] = []
-        lots: dict[DispatchClass, Lot | None] = {}
+        batches: dict[DispatchClass, DueBatch | None] = {}
         for read, body, alike, fire_at_ms, seq in zip(
             reads.read, reads.bodies, reads.alike, fires, seqs, strict=True
         ):
@@ -167,15 +166,17 @@ class Decisions:
             key = postponed or Key(fire_at_ms, seq)
             if isinstance(read, ReadPut):
                 assert alike is not None
-                if alike not in lots:
-                    lots[alike] = self._firing.lot_of(alike.destination) if self._is_simple(alike) else None
-                lot = lots[alike]
-                if lot is not None:
-                    lot.add(read, body, alike, key)
+                if alike not in batches:
+                    batches[alike] = (
+                        self._firing.batch_for(alike.destination) if self._is_simple(alike) else None
+                    )
+                batch = batches[alike]
+                if batch is not None:
+                    batch.add(read, body, alike, key)
                 else:
                     self._dispatch_one(key, read, body, alike, now_ms, charged=postponed is not None)
                     # It may have fired the burst, so that what follows belongs to another.
-                    lots.clear()
+                    batches.clear()
             elif isinstance(read, ReadEntry):
                 entries.append((seq, read, body))
             else:
@@ -234,7 +235,7 @@ class Decisions:
             if key.seq not in self._state.dead:
                 self._firing.fire_grouped(key, head, body, now_ms)
         else:
-            self._firing.lot_of(head.destination).add(head, body, alike, key)
+            self._firing.batch_for(head.destination).add(head, body, alike, key)
 
     def _expire(self, key: Key, head: PutHead, now_ms: int) -> None:
         flight = self._flights.by_seq.get(key.seq)

@@ -5,7 +5,7 @@ ids. A member of a group is fired by itself, for the same unit ends its siblings
 """
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
 import numpy as np
@@ -15,8 +15,9 @@ from tarry.core import faults
 from tarry.core.errors import Unavailable
 from tarry.core.ids import Ids
 from tarry.core.timers.lanes import lane_of
-from tarry.engine.dispatch.burst import Burst, Lot
+from tarry.engine.dispatch.burst import Burst
 from tarry.engine.dispatch.sent_report import SentReport
+from tarry.engine.due.due_batch import DueBatch
 from tarry.engine.due.postponed import Later
 from tarry.engine.flights.end_writer import ROOM_RETRY_MS, EndWriter
 from tarry.engine.journal.journal import Journal
@@ -69,9 +70,13 @@ class Firing:
         """Begin a burst, which fires its messages at this instant."""
         self._burst = Burst(now_ms)
 
-    def lot_of(self, topic: str) -> Lot:
-        """The messages of the burst for one topic, to add to."""
+    def batch_for(self, topic: str) -> DueBatch:
+        """The batch of the burst for a topic to which messages are added one by one."""
         return self._burst.of(topic)
+
+    def take(self, topic: str, batches: Sequence[DueBatch]) -> None:
+        """Take batches into the burst whose rows are all messages for one topic."""
+        self._burst.extend(topic, batches)
 
     def fire(self) -> None:
         """Write the messages that were gathered, and begin another burst."""
@@ -96,7 +101,7 @@ class Firing:
             first = self._journal.append(written, done)
         except Unavailable as error:
             done(error)
-            for put, key in burst.items():
+            for put, _, key in burst.items():
                 self._later(key, lane_of(put.namespace, put.owner, put.door), burst.now_ms + ROOM_RETRY_MS)
         except Exception as error:
             done(error)

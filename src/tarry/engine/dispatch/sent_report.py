@@ -31,9 +31,8 @@ class SentReport:
     def tell_burst(self, burst: Burst) -> None:
         """Tell of the messages of a burst."""
         if self._tracing is not None:
-            for lot in burst.by_topic.values():
-                for _, body, key in lot.items():
-                    self._tracing.fired(key.seq, body, burst.now_ms)
+            for _, body, key in burst.items():
+                self._tracing.fired(key.seq, body, burst.now_ms)
         if self.on_sent is not None:
             for alike, count in burst.kinds().items():
                 self.on_sent(alike.door, alike.late_ms(burst.now_ms), count)

@@ -5,7 +5,7 @@ from typing import Any, Protocol
 
 from tarry.core.sets.lazy_id_map import LazyIdMap
 from tarry.engine.answer import Answer
-from tarry.engine.due.decoded_batch import Prepare
+from tarry.engine.due.due_batch import Prepare
 from tarry.engine.topics.received import Received
 
 Ranges = Sequence[tuple[int, int]]

@@ -89,7 +89,7 @@ class RecentEntries:
             batch = self._together(seqs)
             if batch is not None:
                 return batch
-        return [self._entries.get(seq) or self._in_sheaf(seq) for seq in seqs.tolist()]
+        return [self._entries.get(seq) or self._in_batch(seq) for seq in seqs.tolist()]
 
     def _together(self, seqs: NDArray[np.int64]) -> EntryBatch | None:
         """The entries as one batch. Between their records there may be others, such as an acknowledgement."""
@@ -106,7 +106,7 @@ class RecentEntries:
             whole = batch if whole is None else whole + batch
         return whole
 
-    def _in_sheaf(self, seq: int) -> Received | None:
+    def _in_batch(self, seq: int) -> Received | None:
         number = bisect_right(self._first_seqs, seq) - 1
         if number < 0:
             return None

@@ -20,7 +20,7 @@ from tarry.core.errors import Conflict, Invalid, NotFound, TarryError
 from tarry.core.names import partition_number
 from tarry.core.sets.absent import Absent
 from tarry.engine.answer import Answer, failed, settled
-from tarry.engine.due.decoded_batch import Prepare
+from tarry.engine.due.due_batch import Prepare
 from tarry.engine.isolation import Isolation
 from tarry.engine.topics.ack_set import AckSet
 from tarry.engine.topics.consumer import Consumer, Ranges

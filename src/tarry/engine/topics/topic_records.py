@@ -20,7 +20,7 @@ from tarry.core.lifecycle import Event
 from tarry.core.names import parse_topic
 from tarry.core.sets.deadset import DeadSet
 from tarry.engine.bodies.bodies import Bodies
-from tarry.engine.due.decoded_batch import Prepare
+from tarry.engine.due.due_batch import Prepare
 from tarry.engine.namespaces.policies import Policies
 from tarry.engine.records.changes import NewEntries, sent_with
 from tarry.engine.records.delayed_entry import due_of, ended_row

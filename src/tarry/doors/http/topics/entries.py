@@ -14,7 +14,7 @@ import msgspec
 from msgspec import UNSET
 
 from tarry.doors.http.shapes import EntryAnswer
-from tarry.engine.api import DecodedBatch, EntryBatch, EntrySpan, Received
+from tarry.engine.api import DueBatch, EntryBatch, Received
 
 _HEAD: Final = b'{"entry_id":%%d,"published_at_ms":%d,'
 """The fields of an `EntryAnswer` that nobody knows before it is one; they come first. Filled in from the back."""
@@ -26,10 +26,10 @@ class EntryJson:
     """Writes entries as JSON, those of a burst from what it has written ahead."""
 
     def __init__(self) -> None:
-        self._prepared: WeakKeyDictionary[DecodedBatch, list[bytes]] = WeakKeyDictionary()
+        self._prepared: WeakKeyDictionary[DueBatch, list[bytes]] = WeakKeyDictionary()
         """By batch: the JSON after the head of each entry that its versions become."""
 
-    def prepare(self, batch: DecodedBatch) -> int:
+    def prepare(self, batch: DueBatch) -> int:
         """Write ahead what can be of the entries that the versions of a batch become; gives the bytes that are held now."""
         rest = len(_HEAD % 0 % 0)
         puts: Sequence[Any] = batch.read
@@ -39,25 +39,25 @@ class EntryJson:
         ]
         return sum(map(len, written))
 
-    def prepared(self, span: EntrySpan) -> list[bytes] | None:
-        """The JSON after the head of each entry of a span, if it was written ahead."""
-        batch, rows = span.batch.source or (span.batch, None)
-        written = self._prepared.get(batch)
-        if written is None or rows is None:
-            return None if written is None else written[span.places]
-        return [written[row] for row in rows[span.places]]
+    def prepared(self, batch: DueBatch, rows: slice) -> list[bytes] | None:
+        """The JSON after the head of each entry that some rows of a batch are, if it was written ahead."""
+        whole, places = batch.source or (batch, None)
+        written = self._prepared.get(whole)
+        if written is None or places is None:
+            return None if written is None else written[rows]
+        return [written[place] for place in places[rows]]
 
     def show_each(self, entries: Sequence[Received]) -> list[bytes]:
         """Each entry as JSON. The message's id is a credential of its producer, so it is not there."""
         if isinstance(entries, EntryBatch):
-            return [shown for span in entries.spans for shown in self._each_of(span)]
+            return [shown for rows in entries.rows for shown in self._each_of(*rows)]
         return list(map(_encode, map(_answer, entries)))
 
-    def _each_of(self, span: EntrySpan) -> Iterable[bytes]:
-        prepared = self.prepared(span)
+    def _each_of(self, batch: DueBatch, rows: slice) -> Iterable[bytes]:
+        prepared = self.prepared(batch, rows)
         if prepared is not None:
-            return map(add, _heads(_HEAD, span), prepared)
-        return map(_encode, _answers_of(span))
+            return map(add, _heads(_HEAD, batch, rows), prepared)
+        return map(_encode, _answers_of(batch, rows))
 
     def show_all(self, lots: Iterable[Sequence[Received]]) -> bytes:
         """A `ReceiveAnswer` with all of them."""
@@ -69,16 +69,16 @@ class EntryJson:
 
     def _pieces(self, entries: Sequence[Received]) -> list[bytes]:
         if isinstance(entries, EntryBatch):
-            return [piece for span in entries.spans for piece in self._pieces_of(span)]
+            return [piece for rows in entries.rows for piece in self._pieces_of(*rows)]
         return [_listed(list(map(_answer, entries)))] if entries else []
 
-    def _pieces_of(self, span: EntrySpan) -> list[bytes]:
-        prepared = self.prepared(span)
+    def _pieces_of(self, batch: DueBatch, rows: slice) -> list[bytes]:
+        prepared = self.prepared(batch, rows)
         if prepared is None:
-            return [_listed(_answers_of(span))]
+            return [_listed(_answers_of(batch, rows))]
         # Not put together one by one: what is not allocated need not be had from the kernel at the due instant.
-        pieces = [b""] * (2 * len(span.entry_ids))
-        pieces[::2] = _heads(b"," + _HEAD, span)
+        pieces = [b""] * (2 * len(prepared))
+        pieces[::2] = _heads(b"," + _HEAD, batch, rows)
         pieces[1::2] = prepared
         return pieces
 
@@ -87,17 +87,18 @@ def _listed(answers: list[EntryAnswer]) -> bytes:
     return b"," + _encode(answers)[1:-1]
 
 
-def _heads(head: bytes, span: EntrySpan) -> Iterable[bytes]:
+def _heads(head: bytes, batch: DueBatch, rows: slice) -> Iterable[bytes]:
     # The instant, which is that of all, is written once: that is nearly half of the work.
-    return map((head % span.published_at_ms).__mod__, span.entry_ids)
+    return map((head % batch.fired_at_ms).__mod__, batch.entry_ids(rows))
 
 
-def _answers_of(span: EntrySpan) -> list[EntryAnswer]:
+def _answers_of(batch: DueBatch, rows: slice) -> list[EntryAnswer]:
     # By position: this is done for every message, and names cost half of it.
-    at_ms = span.published_at_ms
+    puts: Sequence[Any] = batch.read[rows]
+    at_ms = batch.fired_at_ms
     return [
         EntryAnswer(entry_id, at_ms, put.due_at_ms, 0, put.headers, put.key, *_payload(put.payload))
-        for entry_id, put in zip(span.entry_ids, span.puts[span.places], strict=True)
+        for entry_id, put in zip(batch.entry_ids(rows), puts, strict=True)
     ]
 
 

@@ -1,30 +1,40 @@
-"""Messages and delayed entries that were read together, as columns.
+"""Due messages and delayed entries that were read together, as columns.
 
-When ten thousand messages are due at one instant, what was read together ahead of it stays together, as far as it can,
-until it is shown to a consumer: whoever passes it on does not look at each.
+When ten thousand messages are due at one instant, those that were read together ahead of it stay together, as far as they can,
+until they are shown to a consumer: whoever passes a batch on does not look at each of its rows. On the way it is read (`bodies` and
+`readahead`), gets the keys with which its rows are due (dispatch), and is fired into a topic (a burst), where its rows are entries.
 """
 
+from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
 
 from tarry.core.errors import Damage
 from tarry.engine.due.dispatch_class import DispatchClass
 from tarry.ledger.read_record import ReadEntry, ReadPut
+from tarry.ledger.record import Key
 
 Read = ReadPut | ReadEntry | Damage | None
 """A version or a delayed entry; `Damage` or None for one that cannot be read, or is not there."""
 
 
-class DecodedBatch:
+class DueBatch:
     """Messages and delayed entries that were read together, as columns of one length: each with its body, and a version with its dispatch class."""
 
     __slots__ = (
         "__weakref__",
         "alike",
         "bodies",
+        "fired_at_ms",
+        "fires",
+        "first_entry_id",
         "kinds",
         "prepared_bytes",
         "read",
+        "seqs",
         "size_bytes",
         "source",
     )
@@ -39,46 +49,72 @@ class DecodedBatch:
         """Bytes of the bodies."""
         self.prepared_bytes = 0
         """Bytes of what doors have prepared of it, about."""
-        self.source: tuple[DecodedBatch, Sequence[int]] | None = None
+        self.source: tuple[DueBatch, Sequence[int]] | None = None
         """The whole batch that these rows were cut from, and their positions there: a door may have prepared the whole."""
+        self.fires = array("q")
+        """Fire instants of the keys; none before dispatch has taken the batch, which knows the keys of versions that were put off."""
+        self.seqs = array("q")
+        """Seqs of the keys, likewise."""
+        self.first_entry_id = 0
+        """The id of the entry that the first row is, once the batch was fired into a topic. The others follow."""
+        self.fired_at_ms = 0
 
     def __len__(self) -> int:
         return len(self.read)
 
-    def add(self, read: Read, body: bytes, alike: DispatchClass | None) -> None:
+    def add(self, read: Read, body: bytes, alike: DispatchClass | None, key: Key) -> None:
         """Take one more, of which nothing is prepared."""
         self.read.append(read)
         self.bodies.append(body)
         self.alike.append(alike)
         self.kinds[alike] += 1
         self.size_bytes += len(body)
+        self.fires.append(key[0])
+        self.seqs.append(key[1])
 
-    def at(self, places: Sequence[int]) -> "DecodedBatch":
+    def set_keys(self, fires: NDArray[np.int64], seqs: NDArray[np.int64]) -> None:
+        """Take the keys of all rows."""
+        self.fires, self.seqs = array("q", fires.tobytes()), array("q", seqs.tobytes())
+
+    def fire(self, first_entry_id: int, at_ms: int) -> None:
+        """The rows are entries of a topic from now on, numbered from one on."""
+        self.first_entry_id, self.fired_at_ms = first_entry_id, at_ms
+
+    def entry_ids(self, rows: slice) -> range:
+        """The ids of the entries that some rows are."""
+        return range(self.first_entry_id + rows.start, self.first_entry_id + rows.stop)
+
+    def at(self, places: Sequence[int]) -> "DueBatch":
         """A new batch of the rows at these positions."""
-        some = DecodedBatch()
+        some = DueBatch()
         some.read = [self.read[at] for at in places]
         some.bodies = [self.bodies[at] for at in places]
         some.alike = [self.alike[at] for at in places]
         some.kinds.update(some.alike)
         some.size_bytes = sum(map(len, some.bodies))
+        if self.seqs:
+            some.fires = array("q", [self.fires[at] for at in places])
+            some.seqs = array("q", [self.seqs[at] for at in places])
         whole, rows = self.source or (self, range(len(self)))
         some.prepared_bytes = self.prepared_bytes * len(places) // max(1, len(self))
         some.source = whole, [rows[at] for at in places]
         return some
 
 
-Prepare = Callable[[DecodedBatch], int]
+Prepare = Callable[[DueBatch], int]
 """Has a door write down what it will show of the entries that a batch becomes, in a cache of its own; gives the bytes of that, which
 are held as long as the batch lives."""
 
 
-def joined(parts: Iterable[DecodedBatch]) -> DecodedBatch:
-    """All of them, to be looked at one by one."""
-    whole = DecodedBatch()
+def joined(parts: Iterable[DueBatch]) -> DueBatch:
+    """All rows of some batches, to be looked at one by one."""
+    whole = DueBatch()
     for part in parts:
         whole.read += part.read
         whole.bodies += part.bodies
         whole.alike += part.alike
         whole.kinds.update(part.kinds)
         whole.size_bytes += part.size_bytes
+        whole.fires += part.fires
+        whole.seqs += part.seqs
     return whole
