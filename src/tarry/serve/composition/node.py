@@ -48,7 +48,7 @@ class ClusterNode:
         self._trouble: str | None = None
 
     def app(self, access: Access, settings: HttpSettings) -> StandbyApp:
-        """What the HTTP API answers while this server stands by."""
+        """The HTTP API of this server while it stands by."""
         return StandbyApp(access, settings, self._reasons, self._owner, self.figures)
 
     async def inspect(self) -> None:

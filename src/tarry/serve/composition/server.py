@@ -73,7 +73,7 @@ FLUSH_WITHIN_S: Final = 10.0
 FAREWELL_S: Final = 5.0
 """A server whose ledger has stopped answers for this long with the reason; then it ends, and is started again by its supervisor."""
 SHARED_FAREWELL_S: Final = 0.1
-"""The same where another server goes on with the ledger: clients are to find that one soon."""
+"""Such a farewell where another server goes on with the ledger: clients are to find that one soon."""
 
 KEPT_BLOCK_BYTES: Final = 16 * 1024 * 1024
 KEPT_BYTES: Final = 64 * 1024 * 1024
