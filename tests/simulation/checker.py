@@ -11,6 +11,7 @@ from typing import Any, ClassVar, NoReturn
 from tarry.core.delivery import Delivered, Delivery, Refused, Retry, Verdict
 from tarry.core.errors import NotFound
 from tarry.core.message import LED_BY, MessageView, NamedMessage, Scheduled
+from tarry.core.names import DEFAULT_NAMESPACE
 from tarry.engine.settings import EngineSettings
 from tarry.engine.topics.received import Received
 from tarry.testing.clock import SimulatedClock
@@ -29,6 +30,7 @@ from tests.simulation.model import (
     Sub,
     group_of,
     holder_of,
+    places_of,
     short,
 )
 
@@ -106,9 +108,10 @@ class Checker:
         self._highest_at = len(self.clock.readings) - 1
         return self._highest_ms
 
-    def reached(self, due_at_ms: int, since: int) -> bool:
-        """Whether the engine has read the clock at or past an instant, since a reading."""
-        return any(at_ms >= due_at_ms for at_ms in self.clock.readings[since:])
+    def reached(self, due_at_ms: int, since: int, until: int | None = None) -> bool:
+        """Whether the engine has read the clock at or past an instant, since a reading and until another."""
+        readings = self.clock.readings[since : None if until is None else until + 1]
+        return any(at_ms >= due_at_ms for at_ms in readings)
 
     def _has_moved(self, msg: Msg) -> bool:
         """Whether nobody knows when it is due: its delay counts from its leader's sending, by a clock that was set back."""
@@ -357,6 +360,8 @@ class Checker:
             broken(f"{msg.token} goes out after another message of its name was accepted")
         if msg.ended or msg.verdict_life == self.life:
             broken(f"{msg.token} goes out again after its end")
+        if self.model.held_since(places_of(msg.message)) is not None:
+            broken(f"{msg.token} goes out from a place that is paused")
         if msg.message.group is None:
             self._check_not_early(msg, len(self.clock.readings) - 1, "goes out")
         else:
@@ -394,6 +399,8 @@ class Checker:
             return
         if msg.order is None or msg.batch or self._is_carried(msg.order):
             # Messages of a batch take their places when its files are read, in lanes of their own.
+            return
+        if self.model.ever_paused.intersection(places_of(msg.message)):
             return
         if self.model.damaged:
             # A message whose record cannot be read has failed, and those behind it go on.
@@ -503,6 +510,8 @@ class Checker:
             if reader.permits < 0:
                 broken(f"{sub.name} gives more than it was permitted")
             self._note(sub.topic, entry)
+            if (sub.topic, entry.entry_id) in self.model.withdrawn:
+                broken(f"{entry.headers.get('token')} was retried, and its dead letter comes to {sub.name}")
             self._check_delivery(sub, reader, entry)
             sub.got[entry.entry_id] = sub.got.get(entry.entry_id, 0) + 1
             reader.held[entry.entry_id] = entry.key
@@ -518,6 +527,10 @@ class Checker:
             return
         if "tarry-origin-topic" in entry.headers or topic == DEAD_LETTERS:
             self.model.letters.setdefault(token, []).append((topic, entry.entry_id))
+            msg = self.model.messages.get(token)
+            if msg is not None and msg.retries and topic == DEAD_LETTERS:
+                # It may have been taken back before anybody had read it.
+                self.model.recalled.add((topic, entry.entry_id))
             return
         places = self.model.places.setdefault(token, [])
         places.append((topic, entry.entry_id))
@@ -557,6 +570,9 @@ class Checker:
             and not any(promise.due_at_ms <= at_ms for promise in msg.promises)
         ):
             broken(f"{msg.token} is in {topic} early: due {self._dues(msg)}, dispatched at {at_ms}")
+        held = self.model.held_since(places_of(message))
+        if held is not None and at_ms not in self.clock.readings[: held + 1]:
+            broken(f"{msg.token} was dispatched at {at_ms} to {topic}, from a place that was paused by then")
         self._check_group(msg)
 
     def _check_published(self, token: str, topic: str, entry: Received) -> None:
@@ -598,6 +614,13 @@ class Checker:
             dues = [Promise(publication.deliver_at_ms, publication.since), *publication.dues]
             if not any(self.reached(due.due_at_ms, due.since) for due in dues):
                 broken(f"entry {entry_id} comes to {sub.name} before {publication.deliver_at_ms}")
+            held = self.model.held_since([("topic", DEFAULT_NAMESPACE, sub.topic)])
+            # What is published without a delay, or with one that is over, is not held.
+            upto = 0 if held is None else held
+            if held is not None and not any(
+                self.reached(due.due_at_ms, due.since, max(due.since, upto)) for due in dues
+            ):
+                broken(f"entry {entry_id} comes to {sub.name} while its topic is paused")
         if sub.type == "key_shared" and entry.key is not None:
             for other in sub.consumers:
                 if other is not reader and entry.key in other.held.values():
@@ -617,8 +640,8 @@ class Checker:
             sub.first = entry_id
         else:
             for missed in range(max(sub.last_fresh + 1, sub.first, sub.excused_below), entry_id):
-                excused = missed in sub.excused or (sub.topic, missed) in self.model.recalled
-                if not excused and missed not in sub.got:
+                excused = missed in sub.excused or missed in sub.got
+                if not excused and not self.model.is_taken_back(sub.topic, missed):
                     broken(f"{sub.topic}/{sub.name} gets entry {entry_id} without {missed}")
         sub.last_fresh = entry_id
 
@@ -673,14 +696,18 @@ class Checker:
                     broken(f"{msg.token} failed for no reason: {view.reason}")
                 if msg.refused and not msg.message.ttl_ms:
                     letters = self.model.letters.get(msg.token, [])
-                    if len(letters) > 1:
+                    if len(letters) > 1 + msg.retries:
                         broken(f"{msg.token} has {len(letters)} dead letters")
 
     def _check_discarded(self, msg: Msg, view: MessageView) -> None:
         """A member of a group ends by itself only because another one was sent, no timed one is left, or its leader failed."""
         leader = msg.leader
         if leader is not None and (
-            leader.refused or leader.cancelled or leader.maybe_cancelled or leader.message.ttl_ms
+            leader.refused
+            or leader.retries
+            or leader.cancelled
+            or leader.maybe_cancelled
+            or leader.message.ttl_ms
         ):
             return
         group = [
@@ -709,9 +736,11 @@ class Checker:
                 elif entry_id not in sub.excused and (sub.topic, entry_id) not in self.model.recalled:
                     broken(f"entry {entry_id} ({seen.token}) never came to {sub.topic}/{sub.name}")
         for topic, entries in self.model.entries.items():
-            known = {*entries, *(entry_id for place, entry_id in self.model.recalled if place == topic)}
-            if topic not in (EAGER, FLEETING) and sorted(known) != list(range(len(known))):
-                broken(f"{topic} has holes: {sorted(known)}")
+            for entry_id in range(max(entries, default=-1) + 1):
+                if topic in (EAGER, FLEETING) or entry_id in entries:
+                    continue
+                if not self.model.is_taken_back(topic, entry_id):
+                    broken(f"{topic} has holes: {sorted(entries)}")
 
     def _check_letter(self, sub: Sub, entry_id: int, seen: Seen) -> None:
         for topic, letter in self.model.letters.get(seen.token, []):

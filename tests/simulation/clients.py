@@ -22,14 +22,13 @@ from tarry.core.policy import Policy
 from tarry.engine.admission.arrow import columns_of
 from tarry.engine.answer import Answer
 from tests.simulation.checker import Violation
-from tests.simulation.model import EAGER, ELSEWHERE, FLEETING, HOSTS, TOPICS, Msg, Promise, short
+from tests.simulation.model import EAGER, ELSEWHERE, FLEETING, HOSTS, NEVER_MS, TOPICS, Msg, Promise, short
 
 if TYPE_CHECKING:
     from tests.simulation.world import Simulation
 
 OWNERS = ("ann", "bob", "")
 KEYS = (None, None, "k1", "k1", "k2")
-NEVER_MS = 1 << 60
 ANYWHERE = (*HOSTS, *TOPICS, *HOSTS, *TOPICS, *HOSTS, *TOPICS, EAGER, FLEETING)
 
 
@@ -311,22 +310,22 @@ class Clients:
                 self._sim.ask(f"get {msg.token}", self._sim.engine.get(id_), partial(self._got, msg))
 
     def _send(self, msg: Msg, id_: str) -> None:
-        before = list(msg.promises)
+        before, frozen_ms = list(msg.promises), msg.frozen_ms
         now = Promise(0, self._sim.since())
-        msg.touched = True
+        msg.touched, msg.frozen_ms = True, None
         msg.promises.append(now)
 
         def then(of: Answer[Any], unclear: bool) -> None:
             if of.error() is None:
                 msg.promises = [now]
-            self._moved(msg, before, of, unclear)
+            self._moved(msg, before, frozen_ms, of, unclear)
 
         self._sim.ask(f"send {msg.token}", self._sim.engine.send(id_), then)
 
     def _restart(self, msg: Msg, id_: str) -> None:
         now_ms = self._sim.clock.now_ms()
         since = self._sim.since()
-        before, delays_before = list(msg.promises), msg.delays
+        before, delays_before, frozen_ms = list(msg.promises), msg.delays, msg.frozen_ms
         new: dict[str, Any] = {}
         delays = msg.delays
         match self._random.choice(("again", "delay", "due")):
@@ -338,7 +337,7 @@ class Clients:
                 delays = [new["due_at_ms"] - now_ms]
                 # If it has to wait for a verdict, or for its body from the index, less is left of it by then.
                 delays.insert(0, 0)
-        msg.touched = True
+        msg.touched, msg.frozen_ms = True, None
         dues = [new["due_at_ms"]] if "due_at_ms" in new else [now_ms + delay_ms for delay_ms in delays]
         for due_at_ms in dues:
             msg.promises.append(Promise(0 if msg.eager else due_at_ms, since))
@@ -351,7 +350,7 @@ class Clients:
                 self._restarted(msg, min(dues), since, of.value())
             elif not unclear:
                 msg.delays = delays_before
-            self._moved(msg, before, of, unclear)
+            self._moved(msg, before, frozen_ms, of, unclear)
 
         self._sim.ask(f"restart {msg.token} {new}", self._sim.engine.restart(id_, **new), then)
 
@@ -366,12 +365,17 @@ class Clients:
             )
         msg.promises = [Promise(view.due_at_ms, since)]
 
-    def _moved(self, msg: Msg, before: list[Promise], answer: Answer[Any], unclear: bool) -> None:
+    def _moved(
+        self, msg: Msg, before: list[Promise], frozen_ms: int | None, answer: Answer[Any], unclear: bool
+    ) -> None:
         msg.busy = False
         error = answer.error()
-        if error is not None and not unclear:
-            msg.promises = before
-            self._check_conflict(msg, error)
+        if error is None:
+            # A message that is given another time, or sent, is not paused any more.
+            msg.maybe_paused = False
+        elif not unclear:
+            msg.promises, msg.frozen_ms = before, frozen_ms
+            self.check_conflict(msg, error)
 
     def _cancelled(self, msg: Msg, maybe: bool, answer: Answer[Any], unclear: bool) -> None:
         msg.busy = False
@@ -380,9 +384,10 @@ class Clients:
             self._checker.cancelled(msg)
         elif not unclear:
             msg.cancel_maybe = maybe
-            self._check_conflict(msg, error)
+            self.check_conflict(msg, error)
 
-    def _check_conflict(self, msg: Msg, error: BaseException) -> None:
+    def check_conflict(self, msg: Msg, error: BaseException) -> None:
+        """A command was refused, if it may be for this reason."""
         if isinstance(error, Unavailable | DelayTooLong):
             return
         if isinstance(error, NotFound) and msg.doomed:

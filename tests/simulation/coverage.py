@@ -45,6 +45,13 @@ KINDS: Final = (
     "state compared with that of a restart",
     "message replaced under its name",
     "message kept under its name",
+    "failed message retried",
+    "dead letter taken back",
+    "message paused",
+    "delayed entry paused",
+    "place paused",
+    "place resumed",
+    "due message held by its place",
 )
 ENOUGH_SEEDS: Final = 2_000
 """With so many seeds, each kind has been met many times."""
@@ -74,6 +81,8 @@ class Coverage:
             self._forgotten = forgotten
         if sim.world.awaited:
             self.met["bodies fetched from the index"] += 1
+        if sim.engine.stats().paused.get("place"):
+            self.met["due message held by its place"] += 1
         if sim.world.carried_keys:
             self.met["chain carried"] += 1
 
@@ -100,6 +109,7 @@ class Coverage:
         met["failed transaction of the registry"] += sim.world.registry_disk.failed
         met["snapshot of the registry"] += len(sim.world.registry_disk.snapshots)
         met["version of the index gone while it is read"] += sim.world.index.moved
+        met["dead letter taken back"] += len(sim.model.withdrawn)
         met["dead letter"] += sum(map(len, sim.model.letters.values()))
         return met
 

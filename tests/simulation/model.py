@@ -4,11 +4,13 @@ Nothing here looks into the engine. After a crash a client knows of an unanswere
 not have happened; the records below say so (`maybe`), and the checker believes no more than they say.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from tarry.core.message import Message, NamedMessage, Scheduled
 from tarry.core.names import DEFAULT_NAMESPACE
+from tarry.core.pause import PlaceKind
 
 TOPICS = ("orders", "jobs", "mail")
 EAGER = "eager"
@@ -23,7 +25,10 @@ WHOLE = 0b111
 AUDIT = "audit"
 """The subscription that reads a topic from its first entry on."""
 HOSTS = ("sim://alpha/in", "sim://beta/in")
-
+NEVER_MS = 1 << 60
+"""The due instant of what goes out by command only, or not while it is paused."""
+Place = tuple[PlaceKind, str, str]
+"""A place that can be paused: its kind, its namespace, and its address, the short name of its topic or its owner."""
 
 ELSEWHERE = "acme/other"
 """A namespace of messages for hosts: their owners are others than those of the same names in the default one."""
@@ -37,6 +42,16 @@ def holder_of(message: Message) -> tuple[str, str]:
 def group_of(message: Message) -> tuple[str, str, str | None]:
     """The identity of a message's group."""
     return message.namespace or DEFAULT_NAMESPACE, message.owner, message.group
+
+
+def places_of(message: Message) -> list[Place]:
+    """The places of a message, each of which may be paused."""
+    namespace, destination = message.namespace or DEFAULT_NAMESPACE, message.destination
+    owner: Place = ("owner", namespace, message.owner)
+    if not destination.startswith("sim:"):
+        return [owner, ("topic", namespace, short(destination))]
+    host = destination.rpartition("/")[0]
+    return [owner, ("destination", namespace, destination), ("destination", namespace, host)]
 
 
 def short(topic: str) -> str:
@@ -84,6 +99,10 @@ class Msg:
     cancelled: bool = False
     """A cancel was answered, or a message that takes its place."""
     cancel_maybe: bool = False
+    maybe_paused: bool = False
+    """Paused by a command on itself, or perhaps."""
+    frozen_ms: int | None = None
+    """When it was due at the earliest before it was paused, once that is answered."""
     batch: str = ""
     """The batch that it was adopted with."""
     doomed: bool = False
@@ -110,6 +129,20 @@ class Msg:
     """The end that the engine told of: sent, cancelled or failed."""
     leader: "Msg | None" = None
     """The message that leads its group: it is due only after that was sent."""
+    retries: int = 0
+    """How often it was retried after it had failed, or perhaps."""
+
+    def known(self) -> "KnownOfMsg":
+        """The knowledge of its end."""
+        return KnownOfMsg(list(self.promises), self.ended, self.told, self.verdict_life)
+
+    def begin_again(self) -> None:
+        """Take note that it may have been accepted once more: then it has not ended."""
+        self.ended, self.told, self.verdict_life = False, "", -1
+
+    def go_on(self, known: "KnownOfMsg") -> None:
+        """Take back what was noted: it was not accepted once more."""
+        self.promises, self.ended, self.told, self.verdict_life = known
 
     @property
     def maybe(self) -> bool:
@@ -152,6 +185,15 @@ class Msg:
         return self.message.due_at_ms is not None or self.message.delay_ms is not None
 
 
+class KnownOfMsg(NamedTuple):
+    """A client's knowledge of a message's end, and of when it may go out."""
+
+    promises: list[Promise]
+    ended: bool
+    told: str
+    verdict_life: int
+
+
 @dataclass
 class Publication:
     """An entry that a client published."""
@@ -179,6 +221,9 @@ class Publication:
     """Its id as a message, once a client has seen it."""
     busy: int = 0
     """Commands for it that are not answered yet."""
+    maybe_paused: bool = False
+    frozen_ms: int | None = None
+    """When it was due at the earliest before it was paused."""
 
 
 @dataclass
@@ -283,6 +328,16 @@ class Model:
     subs: dict[tuple[str, str], Sub] = field(default_factory=dict)
     recalled: set[tuple[str, int]] = field(default_factory=set)
     """Topics and ids of entries that were cancelled, or may have been."""
+    held: dict[Place, int] = field(default_factory=dict)
+    """Places that are paused for certain, and the place of the clock's reading at which that was answered among all."""
+    pausing: set[Place] = field(default_factory=set)
+    """Places with a command that is not answered yet."""
+    ever_paused: set[Place] = field(default_factory=set)
+    """Places that are or were paused, or perhaps: what came first there may go later."""
+    withdrawn: set[tuple[str, int]] = field(default_factory=set)
+    """Topics and ids of dead letters whose messages were retried: they come to nobody any more."""
+    unread: set[int] = field(default_factory=set)
+    """Ids of dead letters that were taken back before anybody had read them, as far as can be."""
     deleted: set[str] = field(default_factory=set)
     """Tokens that were in the fleeting topic when it was deleted."""
     damaged: bool = False
@@ -302,8 +357,23 @@ class Model:
         asked = [one for one in self.messages.values() if one.place == msg.place]
         return asked[: asked.index(msg)]
 
+    def is_taken_back(self, topic: str, entry_id: int) -> bool:
+        """Whether nobody needs to get an entry: it was cancelled, or is the dead letter of a message that was retried."""
+        if (topic, entry_id) in self.recalled:
+            return True
+        if topic != DEAD_LETTERS or entry_id in self.entries.get(topic, {}):
+            return False
+        # No more than there were retries.
+        self.unread.add(entry_id)
+        return len(self.unread) <= sum(msg.retries for msg in self.messages.values())
+
+    def held_since(self, places: Iterable[Place]) -> int | None:
+        """The reading of the clock from which on nothing goes out at these places; None if they are not paused for certain."""
+        return min((self.held[place] for place in places if place in self.held), default=None)
+
     def new_life(self) -> None:
         """The server is gone, and with it who waits for what."""
+        self.pausing.clear()
         for publication in self.publications.values():
             publication.busy = 0
         for msg in self.messages.values():
@@ -333,3 +403,6 @@ class Model:
         for msg in self.messages.values():
             if msg.busy:
                 msg.promises.append(Promise(0, 0))
+        for publication in self.publications.values():
+            if publication.busy:
+                publication.dues.append(Promise(0, 0))

@@ -33,7 +33,7 @@ class Recalls:
 
     def reschedule(self) -> None:
         """Give an entry another due instant."""
-        publication = self._chosen()
+        publication = self.chosen()
         if publication is None or publication.entry_id is None:
             return
         due_at_ms = self._sim.clock.now_ms() + self._random.choice(DELAYS_MS)
@@ -46,7 +46,7 @@ class Recalls:
 
     def hasten(self) -> None:
         """Have an entry sent now."""
-        publication = self._chosen()
+        publication = self.chosen()
         id_ = None if publication is None else publication.id
         if publication is not None and id_ is not None:
             self._moved(publication, Promise(0, self._sim.since()), self._sim.engine.send(id_), "hasten")
@@ -55,6 +55,7 @@ class Recalls:
         self._sim.note_due(due.due_at_ms)
         # From now on it may come then; once that is answered, no earlier.
         publication.dues.append(due)
+        publication.frozen_ms = None
         publication.busy += 1
 
         def then(of: Answer[Any], unclear: bool) -> None:
@@ -72,7 +73,7 @@ class Recalls:
 
     def recall(self) -> None:
         """Cancel an entry."""
-        publication = self._chosen()
+        publication = self.chosen()
         if publication is None or publication.entry_id is None:
             return
         place = publication.topic, publication.entry_id
@@ -97,7 +98,7 @@ class Recalls:
 
     def inquire(self) -> None:
         """Look at an entry as a message."""
-        publication = self._chosen()
+        publication = self.chosen()
         if publication is None or publication.id is None:
             return
 
@@ -114,7 +115,7 @@ class Recalls:
         """The id by which to command an entry, or None to do it by its place."""
         return None if self._random.random() < 0.3 else publication.id
 
-    def _chosen(self) -> Publication | None:
+    def chosen(self) -> Publication | None:
         """One that may still wait."""
         found = [
             one

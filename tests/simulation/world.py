@@ -30,8 +30,10 @@ from tests.simulation.coverage import Coverage
 from tests.simulation.faults import Faults
 from tests.simulation.model import FLEETING, TOPICS, Model, Msg, Publication
 from tests.simulation.names import Names
+from tests.simulation.pauses import Pauses
 from tests.simulation.recalls import Recalls
 from tests.simulation.replay import check_replay
+from tests.simulation.retries import Retries
 from tests.simulation.settings import (
     dead_block_bits,
     engine_settings,
@@ -104,6 +106,8 @@ class Simulation:
         self.consumers = Consumers(self)
         self.names = Names(self)
         self.recalls = Recalls(self)
+        self.retries = Retries(self)
+        self.pauses = Pauses(self)
         self.bulk = Bulk(self)
         self.faults = Faults(self)
         self.open: list[tuple[str, Answer[Any]]] = []
@@ -209,7 +213,16 @@ class Simulation:
             "index": self.index,
             "verdict": self.verdict,
         }
-        parts = (self.clients, self.names, self.consumers, self.recalls, self.bulk, self.faults)
+        parts = (
+            self.clients,
+            self.names,
+            self.consumers,
+            self.recalls,
+            self.retries,
+            self.pauses,
+            self.bulk,
+            self.faults,
+        )
         actions = own | {name: act for part in parts for name, act in part.actions().items()}
         chosen = [actions[name] for name in self._weights]
         odds = list(self._weights.values())
@@ -541,6 +554,7 @@ class Simulation:
         self._heal()
         for round_ in range(DRAIN_ROUNDS):
             self.step += 1
+            self.pauses.resume_all()
             wake_ms = self._all_at_once()
             now_ms = self.clock.now_ms()
             if (

@@ -5,12 +5,14 @@ from typing import Any
 import pytest
 
 from tarry.core.delivery import Delivered, Retry
-from tarry.core.errors import Conflict, Invalid, NotFound
+from tarry.core.errors import Conflict, Invalid, NotFound, Unavailable
 from tarry.core.limits import DAY_MS, HOUR_MS, MINUTE_MS
 from tarry.core.message import Message
 from tarry.core.pause import PausablePlace, place_of
 from tarry.core.policy import Policy
-from tests.unit.engine_kit import FOREIGN, Bench, full
+from tarry.ledger.ledger import LedgerSettings
+from tarry.ledger.record import Catalogued
+from tests.unit.engine_kit import FOREIGN, Bench, full, full_disk
 from tests.unit.test_indexed import reclaimed, small_world
 
 HOME = "public/default"
@@ -439,3 +441,93 @@ def test_what_cannot_be_paused_or_resumed_says_why(bench: Bench) -> None:
     bench.wait(20)
     assert "its owner is" in str(bench.refused(bench.engine.pausing.resume(done.id), Conflict))
     bench.refused(bench.engine.pausing.pause("x" * 20), NotFound)
+
+
+def test_held_messages_return_although_the_index_is_being_rewritten() -> None:
+    world = small_world()
+    world.settle(world.engine.pausing.pause_place(SHOP))
+    scheduled = world.settle(world.engine.schedule(Message(destination=FOREIGN, delay_ms=10)))
+    world.run(20)
+    reclaimed(world)
+    world.index.flush(world.ledger)
+    world.index.compact()
+    world.index.vacuum()
+    world.settle(world.engine.pausing.resume_place(SHOP))
+    world.run(5_000)
+    assert [arrival.delivery.id for arrival in world.outlet.arrivals] == [scheduled.id]
+
+
+def test_large_messages_that_are_held_together_do_not_have_to_fit_one_unit() -> None:
+    bench = Bench(ledger_settings=LedgerSettings(segment_bytes=1 << 18))
+    pause(bench, SHOP)
+    pause(bench, TOPIC)
+    ids = [bench.schedule(to, payload=b"x" * 20_000, delay_ms=10).id for to in (FOREIGN, "orders") * 10]
+    bench.wait(20)
+    bench.rest()
+    assert paused(bench) == {"place": 20}
+    assert {bench.state(id_) for id_ in ids} == {"scheduled"}
+    bench.reopen()
+    assert paused(bench) == {"place": 20}
+    resume(bench, SHOP)
+    resume(bench, TOPIC)
+    for _ in range(5):
+        bench.wait(1_000)
+        for attempt in list(bench.outlet.under_way):
+            attempt.answer(Delivered())
+    bench.rest()
+    assert {bench.state(id_) for id_ in ids} == {"sent"}
+
+
+def test_a_delayed_entry_that_its_topic_has_forgotten_is_not_held() -> None:
+    bench = Bench()
+    reader = bench.reader(bench.subscribe("orders", type="exclusive"))
+    bench.publish("orders", b"x", deliver_at_ms=bench.now_ms + HOUR_MS)
+    reader.ack(*reader.ids)
+    for _ in range(15):
+        bench.leap(MINUTE_MS)
+    assert bench.engine.topics.by_name[full("orders")].first == 1, "everybody was done with it"
+    pause(bench, TOPIC)
+    bench.leap(2 * HOUR_MS)
+    bench.reopen()
+    assert bench.engine.stats().pending == 0
+
+
+@pytest.mark.parametrize("destination", ["orders", FOREIGN])
+def test_a_message_that_is_being_held_when_its_place_is_resumed_goes_out(
+    bench: Bench, destination: str
+) -> None:
+    pause(bench, ANN)
+    id_ = bench.schedule(destination, owner="ann", delay_ms=10).id
+    bench.clock.advance(10)
+    bench.tick()
+    assert bench.next_seq - 1 > bench.durable_seq, "it is on its way into the ledger"
+    resume(bench, ANN)
+    bench.wait(3_000)
+    for attempt in list(bench.outlet.under_way):
+        attempt.answer(Delivered())
+    bench.rest()
+    assert bench.state(id_) == "sent"
+
+
+@pytest.mark.parametrize("destination", ["orders", FOREIGN])
+def test_a_message_that_could_not_be_held_on_a_full_disk_goes_out_once_its_place_is_resumed(
+    destination: str,
+) -> None:
+    bench = Bench(ledger_settings=LedgerSettings(segment_bytes=1 << 16))
+    pause(bench, ANN)
+    id_ = bench.schedule(destination, owner="ann", payload=bytes(20_000), delay_ms=10).id
+    full_disk(bench)
+    with pytest.raises(Unavailable):
+        while True:
+            bench.journal.append([Catalogued("note", "n", bytes(15_000))], lambda _: None, essential=True)
+            bench.rest()
+    bench.wait(20)
+    assert bench.dispatcher.end_writer.waits_for_room
+    resume(bench, ANN)
+    bench.wait(10)
+    bench.disk.capacity_bytes = None
+    bench.wait(5_000)
+    for attempt in list(bench.outlet.under_way):
+        attempt.answer(Delivered())
+    bench.rest()
+    assert bench.state(id_) == "sent"

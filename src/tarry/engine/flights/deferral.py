@@ -5,7 +5,7 @@ to, what is due with the same order stays behind it.
 """
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Final
 
@@ -15,6 +15,7 @@ from tarry.engine.bodies.bodies import Bodies
 from tarry.engine.flights.end_writer import EndWriter
 from tarry.engine.flights.flight import Flight
 from tarry.engine.journal.journal import Journal
+from tarry.engine.journal.parts import parts_of
 from tarry.engine.records.tries import size_of
 from tarry.engine.records.versions import end_of, new_version
 from tarry.engine.state.engine_state import EngineState
@@ -73,7 +74,7 @@ class Deferral:
         order = chain[0].order
         if order is not None:
             self._hold(order, at_ms)
-        for part in parts_of(chain, self._journal.unit_max_bytes // 2):
+        for part in flight_parts(chain, self._journal.unit_max_bytes):
             self._carry_part(part, at_ms)
 
     def _carry_part(self, part: list[Flight], at_ms: int) -> None:
@@ -126,20 +127,12 @@ class Deferral:
         self._held[order] = at_ms
 
 
-def parts_of(flights: list[Flight], max_bytes: int) -> list[list[Flight]]:
-    """Flights in pieces that each fit one unit of the ledger: nearly always one."""
-    parts: list[list[Flight]] = []
-    room = 0
-    for flight in flights:
-        size_bytes = (
-            flight.size_bytes
-            + len((flight.reference or "").encode())
-            + RECORD_BYTES
-            + size_of(flight.tried_last)
-        )
-        if not parts or size_bytes > room:
-            parts.append([])
-            room = max_bytes
-        parts[-1].append(flight)
-        room -= size_bytes
-    return parts
+def flight_parts(flights: Iterable[Flight], unit_max_bytes: int) -> list[list[Flight]]:
+    """Flights in pieces whose ends, or next versions, each fit one unit of the ledger."""
+    return parts_of(flights, _record_bytes, unit_max_bytes // 2)
+
+
+def _record_bytes(flight: Flight) -> int:
+    return (
+        flight.size_bytes + len((flight.reference or "").encode()) + RECORD_BYTES + size_of(flight.tried_last)
+    )

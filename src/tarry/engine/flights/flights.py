@@ -29,7 +29,7 @@ from tarry.engine.bodies.bodies import Bodies, Body, version_of
 from tarry.engine.bodies.body_sizes import SMALL_BYTES
 from tarry.engine.due.postponed import Later
 from tarry.engine.flights.boarding import Boarding
-from tarry.engine.flights.deferral import Deferral, parts_of
+from tarry.engine.flights.deferral import Deferral, flight_parts
 from tarry.engine.flights.end_writer import ROOM_RETRY_MS, EndWriter, Otherwise
 from tarry.engine.flights.failures import Failures
 from tarry.engine.flights.flight import Departure, Flight
@@ -367,7 +367,7 @@ class Flights:
         if leaders:
             flights = [flight for flight in flights if flight not in leaders]
         parts = [[leader] for leader in leaders]
-        parts += parts_of(flights, self._journal.unit_max_bytes // 2)
+        parts += flight_parts(flights, self._journal.unit_max_bytes)
         for part in parts:
 
             def make(part: list[Flight] = part) -> list[Record]:

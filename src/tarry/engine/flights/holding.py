@@ -16,12 +16,15 @@ from tarry.core.limits import HELD_MS
 from tarry.core.rates import Rates
 from tarry.engine.bodies.bodies import Bodies
 from tarry.engine.due.horizon import Horizon
+from tarry.engine.flights.deferral import RECORD_BYTES
 from tarry.engine.flights.end_writer import EndWriter
 from tarry.engine.flights.flight import Flight
 from tarry.engine.flights.returning import Returning
 from tarry.engine.journal.journal import Journal
+from tarry.engine.journal.parts import parts_of
 from tarry.engine.namespaces.pauses import paused
 from tarry.engine.records.delayed_entry import as_entry, as_message
+from tarry.engine.records.tries import size_of
 from tarry.engine.records.versions import end_unread, new_version, wanted_at_ms
 from tarry.engine.state.engine_state import EngineState
 from tarry.ledger.record import Entry, Key, Put, Record, decode
@@ -50,6 +53,7 @@ class Holding:
         writing: EndWriter,
         rates: Rates,
     ) -> None:
+        self._journal = journal
         self._state = state
         self._bodies = bodies
         self._clock = clock
@@ -63,10 +67,18 @@ class Holding:
 
     def hold(self, due: Sequence[DueMessage], held: Callable[[], None]) -> None:
         """Set messages aside, and tell when they are. A command that ends one before there is space holds."""
-        for start in range(0, len(due), HELD_TOGETHER):
-            some = due[start : start + HELD_TOGETHER]
-            done = held if start + HELD_TOGETHER >= len(due) else None
-            self._end_writer.write(partial(self._held_versions, some), [one.key for one in some], done)
+        parts = parts_of(due, self._bytes_of, self._journal.unit_max_bytes // 2, HELD_TOGETHER)
+        for part in parts:
+            done = held if part is parts[-1] else None
+            self._end_writer.write(partial(self._held_versions, part), [one.key for one in part], done)
+
+    def _bytes_of(self, due: DueMessage) -> int:
+        try:
+            body_bytes = len(self._bodies.one(due.key.seq))
+        except Damage:
+            body_bytes = 0
+        tried_bytes = 0 if due.flight is None else size_of(due.flight.tried_last)
+        return body_bytes + RECORD_BYTES + tried_bytes
 
     def _held_versions(self, due: Sequence[DueMessage]) -> list[Record]:
         return [self._held(one) for one in due if one.key.seq not in self._state.dead]
@@ -79,7 +91,8 @@ class Holding:
             self._state.counters["damaged"] += 1
             return end_unread(key, self._clock.now_ms(), str(damage))
         if isinstance(waiting, Entry):
-            return as_entry(new_version(as_message(waiting), key, HELD_MS), waiting)
+            message = as_message(waiting)
+            return as_entry(new_version(message, key, self._instant(message, is_entry=True)), waiting)
         assert isinstance(waiting, Put)
         attempts, tried, uncertain = waiting.attempts, waiting.tried, waiting.uncertain
         if flight is not None:
@@ -89,7 +102,21 @@ class Holding:
             uncertain |= self._state.may_have_been_sent(key, waiting)
         else:
             uncertain |= flight.uncertain
-        return new_version(waiting, key, HELD_MS, attempts=attempts, tried=tried, uncertain=uncertain)
+        at_ms = self._instant(waiting, is_entry=False)
+        return new_version(waiting, key, at_ms, attempts=attempts, tried=tried, uncertain=uncertain)
+
+    def _instant(self, message: Put, *, is_entry: bool) -> int:
+        """The instant at which a message waits: that of the held, or where its place is not paused any more, its own."""
+        if self._state.pauses.at(message.namespace, message.destination, message.owner) is not None:
+            return HELD_MS
+        now_ms = self._clock.now_ms()
+        policy = self._state.policies.of(message.destination, message.namespace)
+        asked_ms = wanted_at_ms(message)
+        if policy.send_per_second > 0 and not is_entry:
+            # It has had its turn then, and is not charged again.
+            holder = message.namespace, message.owner
+            asked_ms = max(asked_ms, self._rates.reserve(holder, policy.send_per_second, now_ms))
+        return int(admission.earliest(asked_ms, message.accepted_at_ms, self._state.floor_ms))
 
     # Returning
 
@@ -104,17 +131,10 @@ class Holding:
 
     def _returned(self, key: Key, waiting: Put | Entry) -> Record | None:
         message = as_message(waiting) if isinstance(waiting, Entry) else waiting
-        if self._state.pauses.at(message.namespace, message.destination, message.owner) is not None:
+        at_ms = self._instant(message, is_entry=isinstance(waiting, Entry))
+        if at_ms == HELD_MS:
             return None
-        now_ms = self._clock.now_ms()
-        policy = self._state.policies.of(message.destination, message.namespace)
-        asked_ms = wanted_at_ms(message)
-        if policy.send_per_second > 0 and isinstance(waiting, Put):
-            # It has had its turn then, and is not charged again.
-            holder = message.namespace, message.owner
-            asked_ms = max(asked_ms, self._rates.reserve(holder, policy.send_per_second, now_ms))
-        fire_at_ms = admission.earliest(asked_ms, message.accepted_at_ms, self._state.floor_ms)
-        version = new_version(message, key, int(fire_at_ms))
+        version = new_version(message, key, at_ms)
         return as_entry(version, waiting) if isinstance(waiting, Entry) else version
 
     def _all_returned(self) -> None:

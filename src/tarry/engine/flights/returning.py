@@ -6,7 +6,7 @@ moment at the most, nothing else is dispatched: what is due later may have to fo
 
 import logging
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -14,11 +14,13 @@ from tarry.core.clock import Clock
 from tarry.core.errors import Damage, TarryError
 from tarry.engine.bodies.bodies import Bodies
 from tarry.engine.due.horizon import Horizon
+from tarry.engine.flights.deferral import RECORD_BYTES
 from tarry.engine.flights.end_writer import EndWriter
 from tarry.engine.journal.journal import Journal
+from tarry.engine.journal.parts import parts_of
 from tarry.engine.records.versions import end_unread
 from tarry.engine.state.engine_state import EngineState
-from tarry.index.index import NOTHING, LoadedRows
+from tarry.index.index import NOTHING, IndexMoved, LoadedRows
 from tarry.ledger.record import Entry, Key, Put, Record, decode
 
 log = logging.getLogger(__name__)
@@ -34,6 +36,14 @@ AGAIN_MS: Final = 1_000
 
 Again = Callable[[Key, Put | Entry], Record | None]
 """The next version of a message that is set aside; None if it stays there."""
+
+
+class NextVersion(NamedTuple):
+    """The record by which a version comes back, and about how many bytes it takes."""
+
+    key: Key
+    record: Record
+    size_bytes: int
 
 
 class Returning:
@@ -75,9 +85,14 @@ class Returning:
         if self._under_way:
             self._once_more = True
             return
-        self._under_way = True
+        self._under_way = self._busy = True
         self._began_at_ms = now_ms
         self._at = Key(self._aside_at_ms, 0)
+        # Versions that are being set aside just now are found once they are durable, and those that had no room then stay away.
+        self._journal.when_durable(self._journal.next_seq - 1, lambda _: self._found_durable())
+
+    def _found_durable(self) -> None:
+        self._busy = False
         self._horizon.wake()
 
     def holds(self, now_ms: int) -> bool:
@@ -103,15 +118,18 @@ class Returning:
         view, read = horizon.view, [LoadedRows(NOTHING, upto)]
 
         def done(error: Exception | None) -> None:
-            if isinstance(error, TarryError | OSError):
+            if error is None:
+                self._found([*here, *read[0].due.seqs.tolist()], min(upto, read[0].upto), now_ms)
+                return
+            if isinstance(error, IndexMoved):
+                horizon.follow_soon()
+            elif isinstance(error, TarryError | OSError):
                 log.error(
                     "messages that return cannot be read from the index, and are tried again: %s", error
                 )
-                self._busy, self._again_at_ms = False, self._clock.now_ms() + AGAIN_MS
-            elif error is not None:
-                raise error
             else:
-                self._found([*here, *read[0].due.seqs.tolist()], min(upto, read[0].upto), now_ms)
+                raise error
+            self._busy, self._again_at_ms = False, self._clock.now_ms() + AGAIN_MS
 
         def load() -> None:
             read[0] = view.load(low, upto, STEP)
@@ -135,32 +153,26 @@ class Returning:
 
     def _return(self, keys: list[Key], now_ms: int) -> None:
         """Give new versions to those that can go out now, as many in a unit as fit; then look on."""
-        unit: list[tuple[Key, Record]] = []
-        room = self._journal.unit_max_bytes // 2
+        versions: list[NextVersion] = []
         for key in keys:
             try:
-                waiting = decode(self._bodies.one(key.seq))
+                body = self._bodies.one(key.seq)
+                waiting = decode(body)
                 again = self._again(key, waiting) if isinstance(waiting, Put | Entry) else None
-                if again is None:
-                    continue
-                record, size_bytes = again, len(again.payload) + 4_096  # type: ignore[union-attr]
+                if again is not None:
+                    versions.append(NextVersion(key, again, len(body) + RECORD_BYTES))
             except Damage as damage:
                 self._state.counters["damaged"] += 1
-                record, size_bytes = end_unread(key, now_ms, str(damage)), 4_096
-            if unit and size_bytes > room:
-                self._write(unit)
-                unit, room = [], self._journal.unit_max_bytes // 2
-            unit.append((key, record))
-            room -= size_bytes
-        if unit:
+                versions.append(NextVersion(key, end_unread(key, now_ms, str(damage)), RECORD_BYTES))
+        for unit in parts_of(versions, lambda one: one.size_bytes, self._journal.unit_max_bytes // 2):
             self._write(unit)
         self._journal.when_durable(self._journal.next_seq - 1, lambda _: self._went_on())
 
-    def _write(self, unit: list[tuple[Key, Record]]) -> None:
-        dead, keys = self._state.dead, [key for key, _ in unit]
+    def _write(self, unit: list[NextVersion]) -> None:
+        dead, keys = self._state.dead, [one.key for one in unit]
         # If they cannot be written, they stay as they are.
         self._end_writer.write(
-            lambda: [record for key, record in unit if key.seq not in dead], keys, None, lambda _: []
+            lambda: [one.record for one in unit if one.key.seq not in dead], keys, None, lambda _: []
         )
 
     def _went_on(self) -> None:

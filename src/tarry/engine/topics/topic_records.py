@@ -128,10 +128,14 @@ class TopicRecords:
 
     def _decide_carried(self, seq: int, record: Entry) -> Topic:
         topic = self._named(record.topic, seq, record.published_at_ms)
-        topic.place(record.entry_id, seq)
+        # One that the topic has forgotten meanwhile does not come back: nobody needs it.
+        known = record.entry_id >= topic.first
+        if known:
+            topic.place(record.entry_id, seq)
         if record.fire_at_ms:
-            topic.waiting.add(record.entry_id)
-            self.delayed[topic] = None
+            if known:
+                topic.waiting.add(record.entry_id)
+                self.delayed[topic] = None
             if record.origin is not None:
                 row = LiveRow(Key(record.fire_at_ms, seq), record.origin)
                 self._registry.live.put((record.origin.seq,), row, (None, due_of(record)))
