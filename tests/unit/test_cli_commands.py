@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from tarry import Client
-from tests.processes import ServerProcess, running
+from tests.processes import ServerProcess, free_port, running
 from tests.unit.cli_kit import Shell
+from tests.waiting import wait_until
 
 ID = re.compile(r"[0-9a-f]{32}")
 
@@ -106,6 +107,16 @@ def test_policies_are_shown_changed_and_removed(tarry: Shell) -> None:
     assert shown["set"] == {}
 
 
+def test_attempts_that_did_not_arrive_are_shown_with_their_instants(tarry: Shell, tmp_path: Path) -> None:
+    """The receiver is nobody: each attempt is a line with its instant and the reason."""
+    with running(tmp_path / "data", TARRY_WEBHOOK__ALLOW="127.0.0.1") as sender:
+        tarry.set("TARRY_URL", sender.url)
+        id_ = tarry("schedule", f"http://127.0.0.1:{free_port()}/hook", "x", "--in", "0s").out.strip()
+        wait_until(lambda: "attempt 1 " in tarry("show", id_).out)
+        (line,) = [line for line in tarry("show", id_).out.splitlines() if line.startswith("attempt 1 ")]
+        assert re.fullmatch(r"attempt 1 +\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z  connection refused .*", line)
+
+
 def test_send_now(tarry: Shell, server: ServerProcess) -> None:
     id_ = tarry("schedule", "sent-now", "x", "--at", "2099-01-01T00:00:00Z").out.strip()
     assert tarry("send", id_).out == f"{id_}  goes out now\n"
@@ -143,7 +154,7 @@ def test_several_ids_are_each_tried(tarry: Shell) -> None:
         (["schedule", "http://127.0.0.1:1/x", "x", "--in", "1s"], 5, "destination"),
         (["schedule"], 2, "DEST is missing"),
         (["schedule", "hello", "x"], 2, "--in 5s, or --at"),
-        (["schedule", "https:/example.org/x", "x", "--in", "1s"], 5, "like https://host/path"),
+        (["schedule", "https:/example.org/x", "x", "--in", "1s"], 5, "did you mean https://…?"),
         (["schedule", "mailto:a@b", "x", "--in", "1s"], 5, "like https://host/path"),
         (["schedule", "Hello World", "x", "--in", "1s"], 5, "no spaces"),
         (["schedule", "t", "x", "--file", "f"], 2, "with --file only"),

@@ -142,7 +142,7 @@ def _stage(
         TextColumn("{task.fields[rows]} rows"), TimeRemainingColumn(),
     ]  # fmt: skip
     stager = Stager(place, mapping, name, token)
-    with Progress(*columns, console=show.err, transient=True) as progress:
+    with Progress(*columns, console=show.err, transient=True, disable=not show.err.is_terminal) as progress:
         task = progress.add_task("staging", total=1.0, rows=0)
         rows = read_rows(
             os.fspath(file), format_, mapping, lambda share: progress.update(task, completed=share),

@@ -202,7 +202,7 @@ def _told(name: str, value: Any) -> str:
 def _watch(client: Client, command: BulkCommand, phase: str) -> BulkCommand:
     """Wait until a command has left a phase, and show how far it is."""
     columns = [TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn()]
-    with Progress(*columns, console=show.err, transient=True) as progress:
+    with Progress(*columns, console=show.err, transient=True, disable=not show.err.is_terminal) as progress:
         task = progress.add_task(phase, total=None)
         while command.phase == phase:
             total = None if phase == "counting" else command.counted

@@ -137,7 +137,9 @@ def _schedule_file(client: Client, file: str, defaults: dict[str, Any], json: bo
             SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TransferSpeedColumn(),
             TextColumn("{task.fields[count]} messages"),
         ]  # fmt: skip
-        with Progress(*columns, console=show.err, transient=True) as progress:
+        with Progress(
+            *columns, console=show.err, transient=True, disable=not show.err.is_terminal
+        ) as progress:
             task = progress.add_task("scheduling", total=total, count=0)
             taken, refused = 0, []
             read = _lines(lines, lambda size: progress.update(task, advance=size))
@@ -326,6 +328,14 @@ def _show(message: MessageView, json: bool) -> None:
             *(
                 (_label(name), _told(name, getattr(message, name), now))
                 for name in MessageFacts.__struct_fields__
+                if name != "attempts_made"
+            ),
+            *(
+                (
+                    f"attempt {one.number or ''}".rstrip(),
+                    f"{show.instant(one.at_ms)}  {show.printable(one.error)}",
+                )
+                for one in message.attempts_made
             ),
             *(("header", show.printable(f"{k}: {v}")) for k, v in (message.headers or {}).items()),
             ("payload", show.payload(message.payload) if message.has_payload else None),

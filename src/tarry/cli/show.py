@@ -21,7 +21,7 @@ from tarry.core.times import format_instant
 
 # A pipe has no width: nothing is cut there.
 out = Console(highlight=False, width=None if sys.stdout.isatty() else 10_000)
-err = Console(stderr=True, highlight=False)
+err = Console(stderr=True, highlight=False, soft_wrap=True)
 
 
 def say(line: str) -> None:

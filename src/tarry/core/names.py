@@ -19,6 +19,7 @@ _PART: Final = re.compile(r"[A-Za-z0-9_.=:\-]+")
 # Half a surrogate pair is a character that cannot be written down.
 _TOPIC_PART: Final = re.compile(r"[^\x00-\x1f\x7f/\ud800-\udfff]+")
 _NO_SHORT_NAME: Final = re.compile(r"[^/]*[\s:][^/]*|[^/]*:/.*", re.DOTALL)
+_MISTYPED: Final = re.compile(r"(https?|broker|persistent):/?[^/].*")
 _PARTITION: Final = re.compile(r"(.*)-partition-([0-9]+)")
 
 
@@ -66,6 +67,8 @@ def parse_destination(destination: str) -> TopicName:
     the topic is meant.
     """
     if "://" not in destination and _NO_SHORT_NAME.fullmatch(destination):
+        if (mistyped := _MISTYPED.fullmatch(destination)) is not None:
+            raise Invalid("destination", f"two slashes are missing; did you mean {mistyped[1]}://…?")
         raise Invalid(
             "destination",
             f"{destination[:64]!r} is neither an address like https://host/path nor a short topic name, which has no colons"
