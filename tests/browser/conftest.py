@@ -17,10 +17,14 @@ TOKENS = {"admin": ["admin"], "produce": ["produce"], "screen": ["consume"]}
 PAGES = {
     "/#/": "due in the next", "/#/messages": "Find by id", "/#/messages?state=failed": "Find by id", "/#/messages/ID": "Accepted",
     "/#/topics": "Backlog", "/#/topics/public/default/seen": "Entries 0 to", "/#/repeats": "every 1 d", "/#/repeats/public/default/seen": "Next occurrences",
-    "/#/repeat": "How often", "/#/pauses": "Pause a place", "/#/policies": "in force", "/#/schedule": "Destination",
+    "/#/repeat": "How often", "/#/pauses": "Pause a place", "/#/commands": "1 counted", "/#/commands/COMMAND": "Nothing is done yet",
+    "/#/command": "Count the messages", "/#/policies": "in force", "/#/schedule": "Destination",
 }  # fmt: skip
-"""Every page, with words that it shows when it is complete. ID is that of a message."""
+"""Every page, with words that it shows when it is complete. ID is that of a message, COMMAND that of a command by filter."""
 
+
+SEEN = {"action": "cancel", "filter": {"key": "seen", "destination": "seen"}}
+"""A command by filter for the message that every page has."""
 
 AXE = Path(__file__).parent / "npm" / "node_modules" / "axe-core" / "axe.min.js"
 RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
@@ -48,6 +52,8 @@ class Dashboard:
         self.tab = tab
         self.seen = ""
         """The id of a message that waits."""
+        self.counted = ""
+        """The id of a command by filter that waits to be confirmed."""
         self.client = httpx.Client(
             base_url=server.url, headers={"authorization": "Bearer admin-secret"}, timeout=30, trust_env=False
         )
@@ -71,7 +77,7 @@ class Dashboard:
         self.tab.run("sessionStorage.clear()")
         if role is not None:
             self.tab.run("sessionStorage.setItem('tarry.token', arguments[0])", f"{role}-secret")
-        self.tab.go(self.url + page.replace("ID", self.seen))
+        self.tab.go(self.url + page.replace("ID", self.seen).replace("COMMAND", self.counted))
         # Whoever is not let in is asked for a token.
         self.tab.find("nav a" if role else "#token")
 
@@ -131,8 +137,10 @@ def dashboard(tab: Browser, server: ServerProcess) -> Iterator[Dashboard]:
         destination="seen", delay="300d", key="seen", payload_json={"seen": True}, payload=None
     )
     shown.client.post("/v1/pauses", json={"owner": "seen"})
+    shown.counted = shown.client.post("/v1/commands", json=SEEN).json()["id"]
     tab.log()
     yield shown
+    shown.client.post(f"/v1/commands/{shown.counted}/stop")
     shown.client.post("/v1/pauses/resume", json={"owner": "seen"})
     shown.client.delete(f"/v1/messages/{shown.seen}")
     shown.client.close()

@@ -79,8 +79,10 @@ async def main() -> int:
         data = Path(folder) / "data"
         async with serving(data) as served:
             id_ = await fill(served, data)
-            await show_everything(served)
-            pages = [page.replace("ID", id_) for page in PAGES if options.only in page]
+            command = await show_everything(served)
+            pages = [
+                page.replace("ID", id_).replace("COMMAND", command) for page in PAGES if options.only in page
+            ]
             judged = [await asyncio.to_thread(judge, served.url, page, desk=options.desk) for page in pages]
     print(f"{sum(judged)} passed, {len(judged) - sum(judged)} failed")
     return 0 if all(judged) else 1

@@ -64,8 +64,8 @@ async def fill(served: Serving, data: Path) -> str:
     return str(answer.json()["id"])
 
 
-async def show_everything(served: Serving) -> None:
-    """One of everything that has a page of its own."""
+async def show_everything(served: Serving) -> str:
+    """One of everything that has a page of its own; gives the id of a command by filter."""
     client, here = served.client, "public/default"
     await client.post(
         f"/v1/topics/{here}/seen/messages", json={"payload_json": {"order": 1234}, "key": "order-1234"}
@@ -84,6 +84,8 @@ async def show_everything(served: Serving) -> None:
         await client.put(f"/v1/repeats/{here}/{name}", json=asked)
     await client.post(f"/v1/repeats/{here}/invoices/pause")
     await client.post("/v1/pauses", json={"destination": "https://example.org"})
+    command = await client.post("/v1/commands", json={"action": "cancel", "filter": {"owner": "shop"}})
+    return str(command.json()["id"])
 
 
 def take(tab: Browser, url: str, id_: str) -> None:

@@ -3,6 +3,7 @@
 import json
 import re
 import threading
+import time
 from datetime import UTC, datetime
 from http.server import HTTPServer
 from typing import Any
@@ -349,6 +350,122 @@ def test_what_is_tried_again_is_listed(dashboard: Dashboard) -> None:
     tab.click("section[aria-label=Found] a")
     tab.until(lambda: tab.find("h1").text == "Message retrying", "the page does not say so")
     dashboard.client.post(f"/v1/messages/{id_}/cancel")
+
+
+# Commands by filter
+
+
+def schedule_many(dashboard: Dashboard, owner: str, many: int) -> None:
+    line = json.dumps({"destination": "orders", "payload": "x", "delay": "2h", "owner": owner}) + "\n"
+    answer = dashboard.client.post(
+        "/v1/messages/batch", content=line * many, headers={"content-type": "application/x-ndjson"}
+    )
+    assert answer.text.count('"id"') == many
+
+
+def waiting(dashboard: Dashboard, owner: str) -> list[dict[str, Any]]:
+    path = f"/v1/messages?owner={owner}&namespace=public/default&limit=1000"
+    found: list[dict[str, Any]] = dashboard.client.get(path).json()["messages"]
+    return found
+
+
+def life(dashboard: Dashboard) -> list[str]:
+    lines: list[str] = dashboard.tab.run(
+        "return [...document.querySelectorAll('ol.life li')].map((one) => [...one.children].slice(1).map((part) => part.textContent).join(' '))"
+    )
+    return lines
+
+
+def test_messages_are_commanded_by_filter_once_their_count_is_confirmed(dashboard: Dashboard) -> None:
+    tab = dashboard.tab
+    schedule_many(dashboard, "mass", 250)
+    spared = dashboard.schedule(owner="spared")
+    dashboard.open(page="/#/messages?owner=mass")
+    tab.click("a", "Command all of these")
+    tab.find("#action")
+    assert address(dashboard) == "#/command?owner=mass"
+    tab.click("button", "Count the messages")
+    tab.sees("250 messages would be cancelled. Nothing is done yet.")
+    assert len(waiting(dashboard, "mass")) == 250
+    assert life(dashboard) == ["Asked for by admin"]
+    # Whoever is sent the address sees the same, and who leaves it changes nothing.
+    asked = address(dashboard)
+    dashboard.open(page="/" + asked)
+    tab.click("button", "Leave them")
+    tab.until(lambda: life(dashboard)[-1:] == ["Stopped by admin"], "it is not stopped")
+    assert len(waiting(dashboard, "mass")) == 250
+    # Confirmed, it does what it says to those and no others, and says who did what.
+    dashboard.open(page="/#/command?owner=mass")
+    tab.click("button", "Count the messages")
+    tab.click("button", "Cancel: 250 messages")
+    done = ["Asked for by admin", "Confirmed by admin", "Done 250 messages cancelled"]
+    tab.until(lambda: life(dashboard) == done, "it is not done")
+    assert waiting(dashboard, "mass") == []
+    assert dashboard.message(spared)["state"] == "scheduled"
+    tab.click("nav a", "Commands")
+    tab.sees("250 of 250")
+    newest = tab.run("return document.querySelector('tbody tr').innerText").split("\t")
+    assert [one.strip() for one in newest[:6]] == [
+        "Cancel", "done", "waiting, owner mass", "public/default", "250 of 250", "admin",
+    ]  # fmt: skip
+    tab.click("tbody tr a", "waiting, owner mass")
+    tab.sees("Nothing was found.")
+    # Commands are for admins.
+    dashboard.open("produce", "/#/commands")
+    tab.sees("There is no such page")
+
+
+def test_messages_are_moved_by_filter_and_a_command_is_stopped_on_its_way(dashboard: Dashboard) -> None:
+    tab = dashboard.tab
+    schedule_many(dashboard, "moving", 20_000)
+    dashboard.open(page="/#/command?owner=moving&action=move&delay=5h")
+    tab.click("button", "Count the messages")
+    tab.sees("20,000 messages would be rescheduled.")
+    tab.click("button", "Reschedule: 20,000 messages")
+    tab.find("progress")
+    tab.click("button", "Stop")
+    tab.until(lambda: life(dashboard)[-1:] == ["Stopped by admin"], "it is not stopped")
+    command = dashboard.client.get(f"/v1/commands/{address(dashboard).rpartition('/')[2]}").json()
+    assert 0 < command["done"] < 20_000
+    tab.sees(f"{command['done']:,} of 20,000 messages rescheduled.")
+    # The last of the list are where they were: nobody came so far.
+    later = dashboard.client.get(
+        "/v1/upcoming",
+        params={
+            "from_ms": command["asked_at_ms"] + 4 * 3_600_000,
+            "to_ms": command["asked_at_ms"] + 6 * 3_600_000,
+            "buckets": 1,
+        },
+    ).json()
+    assert later["total"] == command["done"]
+
+
+def test_failed_messages_are_retried_by_filter(dashboard: Dashboard) -> None:
+    tab = dashboard.tab
+    id_ = dashboard.schedule(owner="fell", destination="http://127.0.0.1:1/fell", delay="1ms")
+
+    def listed() -> bool:
+        dashboard.open(page="/#/messages?owner=fell&state=failed")
+        tab.sees("ound.")
+        return len(found(dashboard)) == 1
+
+    tab.until(listed, "it does not fail")
+    tab.click("a", "Command all of these")
+    tab.find("#action")
+    assert tab.run("return document.querySelector('#action').value") == "retry"
+    assert not tab.all("#state"), "only failed messages are retried"
+    tab.choose("#when", "delay")
+    tab.fill("#delay", "3h")
+    tab.click("button", "Count the messages")
+    tab.click("button", "Retry: 1 message")
+    tab.until(lambda: life(dashboard)[-1:] == ["Done 1 message retried"], "it is not done")
+    assert dashboard.message(id_)["state"] == "scheduled"
+    assert dashboard.message(id_)["due_at_ms"] > time.time() * 1_000 + 2 * 3_600_000
+    # What cannot be is said at the field that it is about.
+    dashboard.open(page="/#/command?namespace=nowhere")
+    tab.click("button", "Count the messages")
+    tab.sees("That did not work: namespace")
+    assert tab.run("return document.activeElement.id") == "namespace"
 
 
 # Policies

@@ -113,9 +113,11 @@ def test_a_receiver_acts_once_for_what_is_signed(tmp_path: Path) -> None:
             forged = {
                 "webhook-id": "x",
                 "webhook-timestamp": str(int(time.time())),
-                "webhook-signature": "v1,AAAA",
             }
-            assert call("POST", url, b'{"order": 18}', forged) == 401
+            for signature in ("v1,AAAA", "v1,\xe4"):
+                assert call("POST", url, b'{"order": 18}', forged | {"webhook-signature": signature}) == 401
+            for length in ("-1", "x", str(1 << 30)):
+                assert call("POST", url, b"", {"content-length": length}) == 413
             client.schedule(url, {"order": 17}, delay="100ms")
             assert program.line() == 'new: {"order":17}'
 

@@ -39,6 +39,7 @@ async def test_messages_are_counted_and_then_cancelled(served: Serving) -> None:
             await client.schedule("orders", str(n), delay="1h", owner="ann" if n else "bob")
         command = await counted(client, await client.ask_command("cancel", owner="ann"))
         assert (command.phase, command.counted, command.asked_by) == ("counted", 4, "anybody")
+        assert command.filter == {"state": "scheduled", "namespace": "public/default", "owner": "ann"}
         with pytest.raises(Conflict):
             await client.confirm_command(command.id, counted=5)
         command = await counted(client, await client.confirm_command(command.id, counted=4))

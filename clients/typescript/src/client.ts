@@ -5,7 +5,7 @@ import createApi, { type Client as Api } from "openapi-fetch";
 import { type Problem, TarryError, Unreachable } from "./errors.js";
 import { bytesOf, type Payload, payloadFields, timeFields, type When } from "./payload.js";
 import type { components, operations, paths } from "./schema.js";
-import { topicPath } from "./topic.js";
+import { namePath, topicPath, type Which } from "./topic.js";
 
 type Schemas = components["schemas"];
 
@@ -27,6 +27,10 @@ export interface ClientOptions {
 }
 
 export interface ScheduleOptions extends When {
+  /** A name of your own, by which the message is found again; unique among those that wait in its namespace. */
+  readonly name?: string;
+  /** What happens if a message that waits has the name: it is refused (`fail`, or nothing), kept, or replaced. */
+  readonly onConflict?: "fail" | "keep" | "replace";
   readonly key?: string;
   readonly owner?: string;
   readonly group?: string;
@@ -43,6 +47,8 @@ export interface ReceiveOptions {
   readonly consumer?: string;
   readonly signal?: AbortSignal;
 }
+
+type Command = "cancel" | "send" | "restart" | "retry" | "pause" | "resume";
 
 interface Answered<T> {
   readonly data?: T;
@@ -72,12 +78,12 @@ export class Client {
 
   /** Schedule a message; resolves once it is on disk. After a broken connection it is tried again, and scheduled once. */
   async schedule(destination: string, payload: Payload, options: ScheduleOptions = {}): Promise<Scheduled> {
-    const { key, owner, group, namespace, ttlMs, headers, idempotencyKey = crypto.randomUUID() } = options;
+    const { name, onConflict, key, owner, group, namespace, ttlMs, headers, idempotencyKey = crypto.randomUUID() } = options;
     const body = {
       destination,
       ...payloadFields(payload),
       ...timeFields(options),
-      ...defined({ key, owner, group, namespace, ttl_ms: ttlMs, headers }),
+      ...defined({ name, on_conflict: onConflict, key, owner, group, namespace, ttl_ms: ttlMs, headers }),
     };
     return this.#repeat(() =>
       this.api.POST("/v1/messages", { params: { header: { "Idempotency-Key": idempotencyKey } }, body }),
@@ -85,24 +91,42 @@ export class Client {
   }
 
   /** Look at a message. */
-  async get(id: string): Promise<Message> {
-    return withBytes(await this.#repeat(() => this.api.GET("/v1/messages/{id}", { params: { path: { id } } })));
+  async get(which: Which): Promise<Message> {
+    const look = () =>
+      typeof which === "string"
+        ? this.api.GET("/v1/messages/{id}", { params: { path: { id: which } } })
+        : this.api.GET("/v1/names/{tenant}/{namespace}/{message}", { params: { path: namePath(which) } });
+    return withBytes(await this.#repeat(look));
   }
 
   /** Cancel a message that is not sent yet. */
-  async cancel(id: string): Promise<Message> {
-    return withBytes(await this.#once(this.api.POST("/v1/messages/{id}/cancel", { params: { path: { id } } })));
+  cancel(which: Which): Promise<Message> {
+    return this.#command(which, "cancel");
   }
 
   /** Send a message now, whenever it is due. */
-  async send(id: string): Promise<Message> {
-    return withBytes(await this.#once(this.api.POST("/v1/messages/{id}/send", { params: { path: { id } } })));
+  send(which: Which): Promise<Message> {
+    return this.#command(which, "send");
   }
 
   /** Begin the delay again, or give the message another time. */
-  async restart(id: string, when: When = {}): Promise<Message> {
-    const body = timeFields(when);
-    return withBytes(await this.#once(this.api.POST("/v1/messages/{id}/restart", { params: { path: { id } }, body })));
+  restart(which: Which, when: When = {}): Promise<Message> {
+    return this.#command(which, "restart", timeFields(when));
+  }
+
+  /** Send a message once more that has failed, now or at a new time. */
+  retry(which: Which, when: When = {}): Promise<Message> {
+    return this.#command(which, "retry", timeFields(when));
+  }
+
+  /** Pause a message: what is left of its delay goes on when it is resumed. */
+  pause(which: Which): Promise<Message> {
+    return this.#command(which, "pause");
+  }
+
+  /** Let a paused message go on. */
+  resume(which: Which): Promise<Message> {
+    return this.#command(which, "resume");
   }
 
   /** Messages that the filters choose, over as many pages as it takes. */
@@ -205,6 +229,15 @@ export class Client {
       const left = entries.slice(done).map((entry) => entry.entry_id);
       if (left.length > 0) await this.nack(topic, name, left, consumer).catch(() => undefined);
     }
+  }
+
+  async #command(which: Which, command: Command, body?: ReturnType<typeof timeFields>): Promise<Message> {
+    const given = body === undefined ? {} : { body };
+    const call =
+      typeof which === "string"
+        ? this.api.POST(`/v1/messages/{id}/${command}`, { params: { path: { id: which } }, ...given })
+        : this.api.POST(`/v1/names/{tenant}/{namespace}/{message}/${command}`, { params: { path: namePath(which) }, ...given });
+    return withBytes(await this.#once<Schemas["MessageAnswer"]>(call));
   }
 
   /** Make a call that may be repeated, again if the connection breaks. */

@@ -3,4 +3,5 @@ export type { ClientOptions, Entry, ListFilters, Message, ReceiveOptions, Schedu
 export { TarryError, Unreachable } from "./errors.js";
 export type { Problem } from "./errors.js";
 export type { Payload, When } from "./payload.js";
+export type { Which } from "./topic.js";
 export type { components, operations, paths } from "./schema.js";

@@ -56,6 +56,31 @@ test("a message is cancelled, restarted and sent by its id", async () => {
   assert.deepEqual(entries.map((entry) => text(entry.bytes)), ["two"]);
 });
 
+test("a message is found and commanded by a name of its own", async () => {
+  const topic = unique("names");
+  const which = { name: `trial-${topic}` };
+  const { id } = await client.schedule(topic, "first", { delay: "1h", ...which });
+  await assert.rejects(client.schedule(topic, "second", { delay: "1h", ...which }), TarryError);
+  const replaced = await client.schedule(topic, "third", { delay: "1h", onConflict: "replace", ...which });
+  assert.notEqual(replaced.id, id);
+  assert.equal(text((await client.get(which)).bytes), "third");
+  assert.equal((await client.pause(which)).paused, "message");
+  assert.equal((await client.resume(which)).paused, null);
+  const moved = await client.restart(which, { delay: "2h" });
+  assert.deepEqual([moved.id, moved.delay_ms], [replaced.id, 7_200_000]);
+  assert.equal((await client.cancel(which)).state, "cancelled");
+  await assert.rejects(client.send({ ...which, namespace: "public/other" }), (error: TarryError) => error.status === 404);
+  await assert.rejects(client.get({ name: "x", namespace: "public" }), TypeError);
+});
+
+test("a message that failed is retried", async () => {
+  const { id } = await client.schedule("http://127.0.0.1:1/nobody", "x", { delay: 1 });
+  while ((await client.get(id)).state !== "failed") await new Promise((resolve) => setTimeout(resolve, 50));
+  const again = await client.retry(id, { delay: "1h" });
+  assert.equal(again.state, "scheduled");
+  assert.ok((again.due_at_ms ?? 0) > Date.now() + 3_000_000);
+});
+
 test("a refusal says which rule was broken", async () => {
   const refused = async (call: Promise<unknown>, status: number, code: string): Promise<TarryError> => {
     const error = await call.then(() => assert.fail("it was accepted"), (raised: unknown) => raised);

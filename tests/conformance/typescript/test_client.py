@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.processes import ROOT, ServerProcess
+from tests.documents import blocks
+from tests.processes import ROOT, SMALL, ServerProcess
 
 CLIENT = ROOT / "clients" / "typescript"
 LEFT_OUT = ("node_modules", "dist", "openapi.json", "schema.ts")
@@ -32,7 +33,9 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_client_passes_its_tests_against_a_real_server(built: Path, tmp_path: Path) -> None:
-    with ServerProcess(tmp_path / "data") as server:
+    # A message for a port that nobody listens on fails at its first attempt.
+    config = SMALL + '[engine]\nattempts = 1\n[webhook]\nallow = ["127.0.0.1"]\n'
+    with ServerProcess(tmp_path / "data", config) as server:
         server.start()
         settings = {**os.environ, "TARRY_URL": server.url}
         command = ["node", "--test", "--test-reporter", "tap", "dist/test/"]
@@ -40,7 +43,7 @@ def test_the_client_passes_its_tests_against_a_real_server(built: Path, tmp_path
             command, cwd=built, env=settings, capture_output=True, text=True, timeout=120, check=False
         )
     assert done.returncode == 0, done.stdout[-6000:]
-    assert "# pass 9" in done.stdout
+    assert "# pass 11" in done.stdout
     assert "# fail 0" in done.stdout
 
 
@@ -55,6 +58,16 @@ def test_a_field_that_the_api_does_not_have_is_an_error_of_types(built: Path) ->
     wrong.unlink()
     assert done.returncode != 0
     assert "no_such_field" in done.stdout
+
+
+def test_the_example_of_the_page_compiles(built: Path) -> None:
+    (example,) = (one.text for one in blocks("clients/typescript/README.md") if one.language == "ts")
+    page = built / "src" / "page.ts"
+    page.write_text(example.replace('"tarry-client"', '"./index.js"'))
+    done = subprocess.run(["npx", "tsc", "--noEmit"], cwd=built, capture_output=True, text=True, check=False)
+    page.unlink()
+    # It shows one import that it does not use.
+    assert [line for line in done.stdout.splitlines() if "TarryError" not in line] == []
 
 
 def test_the_lock_names_no_address() -> None:

@@ -1,6 +1,8 @@
 // Who is there, and which view is shown.
 
 import { api, every, Rights } from "./api.js";
+import { commandFormPage } from "./command.js";
+import { commandPage, commandsPage } from "./commands.js";
 import { h, notice, options, put, tellHealth } from "./dom.js";
 import { messagePage } from "./message.js";
 import { messagesPage } from "./messages.js";
@@ -24,6 +26,8 @@ const PAGES = [
   { page: "repeats", name: "Repeats", show: repeatsPage, one: repeatPage, may: (rights) => rights.produce },
   { page: "repeat", name: "Repeat", show: repeatFormPage, one: repeatFormPage, may: (rights) => rights.produce, within: "repeats" },
   { page: "pauses", name: "Pauses", show: pausesPage, may: (rights) => rights.admin },
+  { page: "commands", name: "Commands", show: commandsPage, one: commandPage, may: (rights) => rights.admin },
+  { page: "command", name: "Command messages", show: commandFormPage, may: (rights) => rights.admin, within: "commands" },
   { page: "policies", name: "Policies", show: policiesPage, may: (rights) => rights.admin },
   { page: "schedule", name: "Schedule", show: schedulePage, may: (rights) => rights.produce },
 ];

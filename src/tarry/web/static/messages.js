@@ -1,31 +1,16 @@
 // Messages to browse: those that wait, the next due first, and those that have ended, the last ended first.
 
 import { api } from "./api.js";
-import { failed, field, h, namespaceField, options, put, table } from "./dom.js";
+import { failed, field, h, put, table } from "./dom.js";
+import { COMMANDED, FilterFields, OPEN, listed } from "./filter.js";
 import { away, count, instant } from "./format.js";
 import { destination, doing, state } from "./message.js";
-import { address, go, messageAddress, messagesAddress, wholeDestination } from "./route.js";
-import { fromField, toField, zone } from "./zone.js";
+import { address, go, messageAddress, messagesAddress } from "./route.js";
 
 const STATES = [["", "waiting"], ["retrying", "retrying"], ["sent", "sent"], ["failed", "failed"], ["cancelled", "cancelled"], ["finalised", "ended, however"]];
-const DOORS = ["http", "matrix", "dapr", "pulsar", "bulk"];
 const LIMIT = 50;
 /** A page of the list looks at some thousand messages; after so many pages somebody is asked whether to go on. */
 const PAGES = 20;
-
-/** States of messages that have not ended. */
-const OPEN = { "": "scheduled", retrying: "retrying" };
-
-/** What an address asks for, as the API takes it. */
-export function query(asked, may) {
-  const named = asked.state ?? "";
-  const prefix = asked.key?.endsWith("*") ?? false;
-  return {
-    state: OPEN[named] ?? "finalised", outcome: named in OPEN || named === "finalised" ? null : named,
-    owner: asked.owner, key: prefix ? null : asked.key, key_prefix: prefix ? asked.key.slice(0, -1) : null, door: asked.door, destination: wholeDestination(asked.destination),
-    namespace: asked.namespace ?? (may.everywhere ? null : may.namespaces[0]), due_from_ms: asked.from, due_to_ms: asked.to,
-  };
-}
 
 class Browser {
   constructor(may, asked) {
@@ -42,7 +27,7 @@ class Browser {
     const before = this.found.length;
     try {
       for (let page = 0; page < PAGES && !this.left; page += 1) {
-        const answer = await api.get("/v1/messages", { ...query(this.asked, this.may), limit: LIMIT, page: this.next });
+        const answer = await api.get("/v1/messages", { ...listed(this.asked, this.may), limit: LIMIT, page: this.next });
         this.found.push(...answer.messages);
         this.next = answer.next_page;
         const enough = !this.next || this.found.length >= before + LIMIT || page === PAGES - 1;
@@ -79,24 +64,11 @@ function standing(message, nowMs) {
 }
 
 function filters(may, asked) {
-  const when = (name, value) => h("input", { id: name, type: "datetime-local", step: "1", value: value ? toField(Number(value)) : "" });
-  const text = (name, placeholder) => h("input", { id: name, autocomplete: "off", spellcheck: "false", placeholder, value: asked[name] ?? "" });
-  const inputs = {
-    state: h("select", { id: "state" }, options(STATES, asked.state ?? "")),
-    owner: text("owner", "shop"), destination: text("destination", "orders, or https://…"), key: text("key", "order-1234, or order-*"),
-    door: h("select", { id: "door" }, options([["", "any"], ...DOORS.map((one) => [one, one])], asked.door ?? "")),
-    from: when("from", asked.from), to: when("to", asked.to), namespace: namespaceField(may, asked.namespace),
-  };
-  const form = h("form", { class: "filters", role: "search", "aria-label": "Browse messages" },
-    field("State", inputs.state), field("Destination", inputs.destination), field("Owner", inputs.owner), field("Key", inputs.key),
-    field(`Due from, ${zone.name}`, inputs.from), field("Due before", inputs.to), field("Door", inputs.door), field("Namespace", inputs.namespace),
+  const fields = new FilterFields(may, asked, STATES);
+  const form = h("form", { class: "filters", role: "search", "aria-label": "Browse messages" }, fields.elements,
     h("div", { class: "buttons" }, h("button", { class: "main", type: "submit" }, "Search"),
       Object.keys(asked).length ? h("a", { class: "button", href: messagesAddress({}) }, "Clear") : null));
-  form.addEventListener("submit", (event) => {
-    event.preventDefault();
-    const said = Object.fromEntries(Object.entries(inputs).map(([name, input]) => [name, input.value.trim()]));
-    go(messagesAddress({ ...said, from: fromField(said.from), to: fromField(said.to) }));
-  });
+  form.addEventListener("submit", (event) => { event.preventDefault(); go(messagesAddress(fields.asked())); });
   // On a phone the messages come first.
   return h("details", { class: "filter-box", open: matchMedia("(min-width: 40rem)").matches }, h("summary", {}, "Filters"), form);
 }
@@ -105,7 +77,9 @@ export async function messagesPage(place, may, { asked }) {
   const id = h("input", { id: "id", type: "search", required: true, autocomplete: "off", spellcheck: "false", placeholder: "the id that scheduling gave" });
   const find = h("form", { class: "search", "aria-label": "Find one message" }, field("Find by id", id, "grows"), h("button", { type: "submit" }, "Open"));
   find.addEventListener("submit", (event) => { event.preventDefault(); go(messageAddress(id.value.trim())); });
-  const head = h("div", { class: "page-head" }, h("h1", {}, "Messages"), may.produce ? h("a", { class: "button main", href: address("schedule") }, "Schedule a message") : null);
+  const head = h("div", { class: "page-head" }, h("h1", {}, "Messages"), h("div", { class: "buttons" },
+    may.admin && (asked.state ?? "") in COMMANDED ? h("a", { class: "button", href: address("command", [], asked) }, "Command all of these") : null,
+    may.produce ? h("a", { class: "button main", href: address("schedule") }, "Schedule a message") : null));
   if (!may.admin) {
     place(head, h("section", { class: "card", "aria-label": "Find" }, find, h("p", { class: "muted" }, "Lists are shown to tokens with the role admin.")));
     return () => {};

@@ -156,7 +156,7 @@ export async function overviewPage(place, may) {
   const pausing = quietly(async () => {
     const places = lists ? (await pausesOf(may)).filter((one) => !one.resumed) : [];
     held.hidden = !places.length;
-    put(held, places.length === 1 ? `${places[0].kind} ${topicName(places[0].name)} is paused. ` : `${count(places.length)} places are paused. `, h("a", { href: address("pauses") }, "See the pauses"));
+    put(held, places.length === 1 ? `The ${places[0].kind} ${topicName(places[0].name)} is paused. ` : `${count(places.length)} places are paused. `, h("a", { href: address("pauses") }, "See the pauses"));
   });
   const coming = quietly(() => chart.refresh());
   const indexed = quietly(async () => slots.show(await api.get("/v1/slots"), Date.now()));

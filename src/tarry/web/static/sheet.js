@@ -2,6 +2,7 @@
 
 import { field, h, options } from "./dom.js";
 import { wholeDestination } from "./route.js";
+import { fromField, toField, zone } from "./zone.js";
 
 /** Headers as they are typed, one in a line; null where a line is none. */
 function headersOf(text) {
@@ -52,8 +53,30 @@ export class Content {
   }
 }
 
+/** Fields for a time: a delay or an instant, and whatever else is given as `before` them. */
+export class Time {
+  constructor(asked, ...before) {
+    this.how = h("select", { id: "when", onchange: () => this.arrange() },
+      options([...before, ["delay", "after a delay"], ["due", "at an instant"]], asked.due ? "due" : asked.delay || !before.length ? "delay" : before[0][0]));
+    this.delay = text(asked, "delay", "1h30m", { value: asked.delay ?? "1h" });
+    this.due = h("input", { id: "due", type: "datetime-local", step: "1", value: toField(Number(asked.due) || Date.now() + 3600000) });
+    this.fields = { how: field("When", this.how), delay: field("Delay (w d h m s ms)", this.delay), due: field(`Due at, ${zone.name}`, this.due) };
+    this.arrange();
+  }
+
+  get elements() { return Object.values(this.fields); }
+
+  arrange() { for (const kind of ["delay", "due"]) this.fields[kind].hidden = this.how.value !== kind; }
+
+  /** The time as the API takes it. */
+  request() {
+    if (this.how.value === "delay") return { delay: this.delay.value.trim() };
+    return this.how.value === "due" ? { due_at_ms: fromField(this.due.value) } : {};
+  }
+}
+
 /** Fields that the server and the form name differently. */
-const NAMED = { due_at_ms: "due", payload_json: "payload", every_ms: "every", jitter_ms: "jitter", start_at_ms: "start", end_at_ms: "end" };
+const NAMED = { due_at_ms: "due", payload_json: "payload", every_ms: "every", jitter_ms: "jitter", start_at_ms: "start", end_at_ms: "end", due_from_ms: "from", due_to_ms: "to" };
 
 /** A form that does something; what does not work is said in it, at the field that it is about. */
 export function sheet(about, yes, run, ...children) {

@@ -4,6 +4,7 @@ from typing import Annotated, Final
 
 import msgspec
 from msgspec import Meta, Struct
+from msgspec.structs import asdict
 
 from tarry.core.bulk_command import Action, BulkCommand, ChosenState, MessageFilter, Phase
 from tarry.core.errors import Invalid, NotFound
@@ -48,11 +49,18 @@ class CommandsQuery(Taken, kw_only=True):
     namespace: str | None = None
 
 
+class FilterAnswer(MessageFilter, frozen=True, kw_only=True):
+    """Which messages a bulk command is for: always its state and namespace, and whatever else filters."""
+
+    state: ChosenState
+    namespace: str
+
+
 class CommandAnswer(BulkCommandFacts, frozen=True, kw_only=True):
     """A bulk command: what was asked for, by whom and when, and how far it has come."""
 
     action: Action
-    filter: MessageFilter
+    filter: FilterAnswer
     phase: Phase
     asked_at: str
 
@@ -142,4 +150,5 @@ def _chosen(asked: FilterRequest) -> MessageFilter:
 def _shown(command: BulkCommand) -> CommandAnswer:
     facts = {name: getattr(command, name) for name in BulkCommandFacts.__struct_fields__ if name != "id"}
     asked_at = format_instant(command.asked_at_ms)
-    return CommandAnswer(id=str(command.number), filter=command.chosen, asked_at=asked_at, **facts)
+    chosen = FilterAnswer(**asdict(command.chosen))
+    return CommandAnswer(id=str(command.number), filter=chosen, asked_at=asked_at, **facts)
