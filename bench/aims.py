@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from bench.clients.measure import CALLERS
+from bench.clients.peers import REDIS
 from bench.figures import Figure, Figures, said, short
 from bench.matrix import SYNAPSE
 from bench.plan import CONNECTIONS
@@ -87,6 +89,24 @@ _ENGINE: Final = [
     ),
     Aim("restart", "on time again after SIGKILL with 1 M pending", "restart on time 1000000", 2_000, " ms"),
 ]
+_CLIENTS: Final = [
+    Aim(
+        "clients", "schedules of one caller, times redis-py's rate", "clients 1 per_s", 0.8,
+        at_least=True, over=REDIS,
+    ),
+    Aim(
+        "clients", f"schedules of {CALLERS} callers, times redis-py's rate", f"clients {CALLERS} per_s", 3,
+        at_least=True, over=REDIS,
+    ),
+    Aim(
+        "names", "get by name beside 10 M pending, p50: within 10 % or 0.1 ms of that beside 1,000",
+        "names many get p50", 100, " µs", near="names few get p50",
+    ),
+    Aim(
+        "names", "cancel by name beside 10 M pending, p50: within 10 % or 0.1 ms of that beside 1,000",
+        "names many cancel p50", 100, " µs", near="names few cancel p50",
+    ),
+]  # fmt: skip
 _PIPELINE: Final = [
     Aim("pipeline", "index stream, messages/s", "indexed", 200_000, at_least=True),
     Aim("bulk", "bulk schedule of 10 M from a DataFrame, messages/s", "bulk", 200_000, at_least=True),
@@ -144,6 +164,7 @@ _DAPR: Final = [
 ]
 AIMS: Final[dict[str, Sequence[Aim]]] = {
     "The engine": _ENGINE,
+    "Clients": _CLIENTS,
     "The pipeline": _PIPELINE,
     "The Matrix door": _MATRIX,
     "The Pulsar door": _PULSAR,
