@@ -12,6 +12,7 @@ from typing import Any
 import httpx
 import pytest
 
+from tarry import Client
 from tarry.core.errors import Conflict, Damage, NotFound, Unavailable
 from tarry.engine.upkeep.backups import MAX_BACKUPS
 from tarry.ledger.follow import FolderFollower
@@ -142,6 +143,41 @@ def _back_up_under_load(server: ServerProcess, shop: Shop, tmp_path: Path, shell
         # What was due meanwhile arrives again, once; what was acknowledged before the backup does not.
         assert shop.receive_all(len(soon)) == soon
         assert shop.schedule("1h") not in waiting
+
+
+def test_names_repeats_pauses_and_commands_are_restored(
+    server: ServerProcess, tmp_path: Path, shell: Shell
+) -> None:
+    with Client(server.url) as client:
+        named = client.schedule("orders", "x", delay="3d", name="trial-42")
+        client.set_repeat("standup", "orders", "x", cron="30 8 * * mon-fri", zone="Europe/Berlin")
+        client.pause_repeat("standup")
+        client.pause_place(owner="ann")
+        client.pause(named.id)
+        command = client.ask_command("cancel", owner="ann")
+        wait_until(lambda: client.get_command(command.id).phase == "counted")
+        before = [
+            client.get(name="trial-42"),
+            client.get_repeat("standup"),
+            client.pauses(),
+            client.commands(),
+        ]
+    assert (
+        shell("backup", str(tmp_path / "copy"), "--data", str(tmp_path / "data"), "--url", server.url).code
+        == 0
+    )
+    server.kill()
+
+    assert shell("restore", str(tmp_path / "copy"), "--data", str(tmp_path / "new")).code == 0
+    with running(tmp_path / "new") as restored, Client(restored.url) as client:
+        assert [
+            client.get(name="trial-42"), client.get_repeat("standup"), client.pauses(), client.commands(),
+        ] == before  # fmt: skip
+        with pytest.raises(Conflict, match="named"):
+            client.schedule("orders", "y", delay="1d", name="trial-42")
+        second = client.schedule("orders", "y", delay="1d", name="trial-42", on_conflict="replace")
+        assert client.get(named.id).state == "cancelled"
+        assert client.get(name="trial-42").id == second.id
 
 
 def test_a_damaged_backup_is_refused_and_leaves_nothing(
