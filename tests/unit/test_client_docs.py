@@ -23,6 +23,7 @@ from tests.serving import serving
 
 PAGE = ROOT / "docs/client.md"
 ENTRY = re.compile(r"^### (\w+)$", re.MULTILINE)
+OURS = re.compile(r"\btarry\.[\w.]+\.([A-Z]\w+)")
 PRINTED = re.compile(r"# -> (.*)$", re.MULTILINE)
 
 
@@ -112,6 +113,17 @@ def test_signatures_are_those_of_the_descriptions() -> None:
             assert inspect.iscoroutinefunction(method) is (client is AsyncClient)
     assert inspect.signature(Client.schedule).return_annotation is tarry.Scheduled
     assert inspect.signature(AsyncClient.ack).return_annotation is None
+
+
+def test_every_class_in_a_signature_is_exported() -> None:
+    named = {
+        name
+        for method in public(Client)
+        for name in OURS.findall(str(inspect.signature(getattr(Client, method), eval_str=True)))
+    }
+    assert len(named) > 10
+    # The last two are keyword arguments, whose names editors show.
+    assert named - set(tarry.__all__) == {"LineDefaults", "ListFilters"}
 
 
 def test_names_show_before_they_are_loaded() -> None:

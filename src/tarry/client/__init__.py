@@ -10,10 +10,24 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from tarry.client.asynchronous import AsyncClient
     from tarry.client.blocking import Client
-    from tarry.client.bulk import Batch
-    from tarry.client.call import Unauthorized, Unreachable
+    from tarry.client.bulk import Batch, BatchPage
+    from tarry.client.call import ClientCall, Unauthorized, Unreachable
     from tarry.client.consuming import Entry
-    from tarry.client.shapes import Delayed, Message, MessageView, Policy, Published, Received, Scheduled
+    from tarry.client.shapes import (
+        BulkCommand,
+        Delayed,
+        DelayedPage,
+        Message,
+        MessagePage,
+        MessageView,
+        Pause,
+        Policy,
+        Published,
+        Received,
+        Repeat,
+        RepeatPage,
+        Scheduled,
+    )
     from tarry.client.worker.handler import Delivery
     from tarry.client.worker.retrying import Backoff
     from tarry.client.worker.worker import Worker
@@ -35,11 +49,12 @@ if TYPE_CHECKING:
 _HOMES: Final = {
     "tarry.client.asynchronous": ("AsyncClient",),
     "tarry.client.blocking": ("Client",),
-    "tarry.client.bulk": ("Batch",),
-    "tarry.client.call": ("Unauthorized", "Unreachable"),
+    "tarry.client.bulk": ("Batch", "BatchPage"),
+    "tarry.client.call": ("ClientCall", "Unauthorized", "Unreachable"),
     "tarry.client.consuming": ("Entry",),
     "tarry.client.shapes": (
-        "Delayed", "Message", "MessageView", "Policy", "Published", "Received", "Scheduled",
+        "BulkCommand", "Delayed", "DelayedPage", "Message", "MessagePage", "MessageView", "Pause", "Policy", "Published",
+        "Received", "Repeat", "RepeatPage", "Scheduled",
     ),
     "tarry.client.worker.handler": ("Delivery",),
     "tarry.client.worker.retrying": ("Backoff",),
@@ -55,23 +70,31 @@ __all__ = [
     "AsyncClient",
     "Backoff",
     "Batch",
+    "BatchPage",
+    "BulkCommand",
     "Client",
+    "ClientCall",
     "Conflict",
     "DelayTooLong",
     "Delayed",
+    "DelayedPage",
     "Delivery",
     "Entry",
     "Forbidden",
     "Invalid",
     "Message",
+    "MessagePage",
     "MessageView",
     "NotFound",
+    "Pause",
     "Policy",
     "Published",
     "QuotaExceeded",
     "RateLimited",
     "Received",
     "Rejected",
+    "Repeat",
+    "RepeatPage",
     "Scheduled",
     "TarryError",
     "TooLarge",
@@ -91,4 +114,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return __all__
