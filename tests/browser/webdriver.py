@@ -40,6 +40,10 @@ def missing() -> str | None:
     return None
 
 
+class Stale(AssertionError):
+    """The page was drawn anew, and an element that was found is no longer part of it."""
+
+
 class Element:
     """An element of the page."""
 
@@ -69,7 +73,8 @@ class Browser:
     def _value(self, answer: httpx.Response) -> Any:
         value = answer.json()["value"]
         if answer.is_error:
-            raise AssertionError(f"{value['error']}: {value['message']}")
+            kind = Stale if value["error"] == "stale element reference" else AssertionError
+            raise kind(f"{value['error']}: {value['message']}")
         return value
 
     def go(self, url: str) -> None:
@@ -117,12 +122,7 @@ class Browser:
         """Do something to an element; what was drawn again meanwhile is looked for again."""
 
         def done() -> bool:
-            try:
-                self.post(f"/element/{self.find(css, named).id}/{what}", **body)
-            except AssertionError as error:
-                if not str(error).startswith("stale element"):
-                    raise
-                return False
+            self.post(f"/element/{self.find(css, named).id}/{what}", **body)
             return True
 
         self.until(done, f"{css} is drawn again all the time")
@@ -153,9 +153,15 @@ class Browser:
         self.post("/actions", actions=[{"type": "pointer", "id": "mouse", "actions": actions}])
 
     def until(self, condition: Callable[[], object], why: str) -> None:
-        """Ask again and again until it is so; the test fails if it never is."""
+        """Ask again and again until it is so; the test fails if it never is.
+
+        A condition that met an element of a page that was drawn anew meanwhile is asked again.
+        """
         deadline = time.monotonic() + WITHIN_S
-        while not condition():
+        while True:
+            with contextlib.suppress(Stale):
+                if condition():
+                    return
             if time.monotonic() > deadline:
                 shown = self.run("return document.body.innerText")
                 raise AssertionError(f"{why}; the page shows:\n{shown}")

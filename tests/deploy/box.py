@@ -28,12 +28,6 @@ set -eu
 root=$1; shift
 mount -t tmpfs -o mode=755 box "$root"
 mkdir -p "$root"/tmp "$root"/proc "$root"/dev "$root"/etc
-for folder in /usr /bin /lib /lib64 /etc/ssl $SHOWN; do
-  [ -e "$folder" ] || continue
-  mkdir -p "$root$folder"
-  mount --bind "$folder" "$root$folder"
-  mount -o remount,bind,ro "$root$folder"
-done
 mount --rbind /dev "$root/dev"
 mount -t proc proc "$root/proc"
 mount -t tmpfs -o mode=1777 tmp "$root/tmp"
@@ -42,6 +36,13 @@ printf '%s\\n' "$MOUNTS" | while IFS=: read -r from to how; do
   if [ -d "$from" ]; then mkdir -p "$root$to"; else mkdir -p "$root${to%/*}"; : >"$root$to"; fi
   mount --bind "$from" "$root$to"
   [ "$how" = rw ] || mount -o remount,bind,ro "$root$to"
+done
+# Last: a manifest's /tmp would hide a tree that stands below it.
+for folder in /usr /bin /lib /lib64 /etc/ssl $SHOWN; do
+  [ -e "$folder" ] || continue
+  mkdir -p "$root$folder"
+  mount --bind "$folder" "$root$folder"
+  mount -o remount,bind,ro "$root$folder"
 done
 mount -o remount,ro "$root"
 ip link set lo up

@@ -1,10 +1,8 @@
 """The administration beside the real client: what an operator sets counts for what is published from then on."""
 
 import json
-import re
 from collections.abc import Callable
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
@@ -184,17 +182,6 @@ def test_a_quota_refuses_producers(admin: Admin, client: pulsar.Client, topic: s
             client.create_producer(topic, send_timeout_millis=1000).send(b"more")
     assert message.entry_id() == 0
     del consumer
-
-
-def test_the_quick_start(server: Broker) -> None:
-    """The first lines of docs/doors/pulsar.md, as they stand there."""
-    page = (Path(__file__).parents[3] / "docs" / "doors" / "pulsar.md").read_text("utf-8")
-    (code,) = re.findall(r"^```python\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
-    began_ms = now_ms()
-    ended: dict[str, Any] = {}
-    exec(code.replace("pulsar://localhost:6650", server.url), ended)
-    assert ended["message"].data() == b"hello"
-    assert now_ms() - began_ms >= 3000
 
 
 def test_what_is_not_there_is_said_in_pulsars_words(admin: Admin, topic: str) -> None:
