@@ -461,6 +461,8 @@ class Server:
         self._reading.close()
         if self._registry is not None:
             self._registry.close()
+        # Where the process goes on, the collector may look at what the engine left behind.
+        gc.unfreeze()
         if self._running:
             log.info("stopped")
 
