@@ -253,13 +253,17 @@ async def test_spawned_tasks_acknowledge_nothing_that_was_not_handled(async_clie
     for n in range(30):
         await client.publish("tasks", str(n))
     handled: list[bytes] = []
+    seen: set[bytes] = set()
     tasks = set()
 
     async def handle(entry: Entry) -> None:
+        # An entry that came back because its consumer left, and was not given back, has no redelivery to its count.
+        again = entry.payload in seen
+        seen.add(entry.payload)
         with entry:
-            if entry.payload in (b"7", b"8") and not entry.redelivery_count:
+            if entry.payload in (b"7", b"8") and not again:
                 raise ValueError
-            if entry.payload == b"9" and not entry.redelivery_count:
+            if entry.payload == b"9" and not again:
                 await asyncio.sleep(3600)
             handled.append(entry.payload)
 

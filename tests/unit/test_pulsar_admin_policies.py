@@ -87,8 +87,8 @@ async def test_the_granularity_is_optional_and_kept(admin: Admin) -> None:
         (delayed(longest=-1), "maxDeliveryDelayInMillis must be >= 0"),
         (delayed(tick=0), "tickTime must be > 0"),
         (delayed(tick=-5), "tickTime must be > 0"),
-        (delayed(tick=1 << 40), "tick_ms: is not between 1 ms and a day"),
-        (delayed(timePartitionGranularityInMillis=1), "slot_ms: is not between a second and two weeks"),
+        (delayed(tick=1 << 40), "tick_ms: is not between 1 millisecond and 1 day"),
+        (delayed(timePartitionGranularityInMillis=1), "slot_ms: is not between 1 second and 14 days"),
     ],
 )
 async def test_values_that_cannot_be_change_nothing(

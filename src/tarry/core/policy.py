@@ -13,6 +13,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from tarry.core.errors import Invalid
 from tarry.core.limits import DAY_MS, MAX_DELAY_MS, MAX_TOPICS, SECOND_MS
+from tarry.core.quantities import duration_in_words
 
 _MAX_NUMBER: Final = 1 << 53
 """The largest integer that every reader of JSON can read."""
@@ -49,9 +50,12 @@ class PolicyField(Struct, frozen=True, kw_only=True):
         if self.kind == "rate" and value != 0 and not SLOWEST <= value <= self.most:
             raise Invalid(name, "is neither 0 nor between one a day (0.0000116) and a thousand million")
         if not self.least <= value <= self.most:
-            raise Invalid(
-                name, f"is not between {self.least:.0f} and {self.most:.0f}{_UNITS.get(self.kind, '')}"
-            )
+            raise Invalid(name, f"is not between {self._bounds()}")
+
+    def _bounds(self) -> str:
+        if self.kind == "duration" and self.most < _MAX_NUMBER:
+            return f"{duration_in_words(int(self.least))} and {duration_in_words(int(self.most))}"
+        return f"{self.least:.0f} and {self.most:.0f}{_UNITS.get(self.kind, '')}"
 
     def schema(self) -> dict[str, Any]:
         """The description as a part of a JSON schema; what has no keyword there begins with `x-`."""
