@@ -182,9 +182,8 @@ def _versions(live: Insides, again: Insides) -> Iterator[Comparison]:
     """Versions that live: those above both views of the index, which in the engine that runs may be on their way."""
     cursor = max(live.horizon.view.cursor, again.horizon.view.cursor)
     out = live.dispatcher.keys_out_of_wheel()[1].tolist()
-    postponed = list(live.dispatcher._postponed)
     living = []
-    for of, more in ((live, [*out, *postponed]), (again, [])):
+    for of, more in ((live, [*out, *live.postponed]), (again, [])):
         parts = (of.horizon.wheel, of.horizon.tail)
         seqs = {seq for part in parts for seq in part.entries((0, 0), 1 << 30).seqs.tolist()} | set(more)
         above = np.array(sorted(seq for seq in seqs if cursor < seq < FIRST_BATCH_SEQ), np.int64)

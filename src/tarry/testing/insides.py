@@ -158,6 +158,11 @@ class Insides(ABC):
         return self.dispatcher.flights
 
     @property
+    def postponed(self) -> Collection[int]:
+        """The seqs of versions that come again at a later instant than that of their key."""
+        return list(self.dispatcher.postponed)
+
+    @property
     def awaited(self) -> Collection[int]:
         """The first seqs of due versions whose bodies are being fetched from the index."""
         return self.dispatcher.awaited.fetches

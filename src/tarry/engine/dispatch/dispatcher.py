@@ -110,7 +110,7 @@ class Dispatcher:
         self._bodies = bodies
         self._sizes = sizes
         self._readahead = readahead
-        self._postponed = postponed
+        self.postponed = postponed
         self._clock = clock
         self._settings = settings
         self._dispatched_ms = 0
@@ -179,7 +179,7 @@ class Dispatcher:
         if self._state.aside.seqs:
             aside = np.isin(seqs, list(self._state.aside.seqs))
             for fire_at_ms, seq in zip(fires[aside].tolist(), seqs[aside].tolist(), strict=True):
-                self.end_aside(self._postponed.key_of(fire_at_ms, seq), decided=False)
+                self.end_aside(self.postponed.key_of(fire_at_ms, seq), decided=False)
             fires, seqs = fires[~aside], seqs[~aside]
         absent = self._bodies.absent(seqs)
         if absent.any():
@@ -227,19 +227,19 @@ class Dispatcher:
 
     def put_off(self) -> Iterator[Key]:
         """The keys of messages in the wheel that wait for their turn, in the order in which they were put off."""
-        for key in self._postponed.in_order():
+        for key in self.postponed.in_order():
             if self.is_put_off(key.seq):
                 yield key
 
     def is_put_off(self, seq: int) -> bool:
         """Whether a message in the wheel waits for its turn, and not between two attempts."""
-        return seq in self._postponed and seq not in self.flights.by_seq
+        return seq in self.postponed and seq not in self.flights.by_seq
 
     def _later(self, key: Key, lane: int, at_ms: int) -> None:
         # First, because it is what may refuse an instant.
         self._horizon.postpone(at_ms, key.seq, lane)
         self._decisions.saw_to(key.seq)
-        self._postponed.add(key)
+        self.postponed.add(key)
 
     def ended(self, seq: int) -> None:
         """A record has ended a version: messages behind it go on, and whoever waits for its verdict hears of the end.
@@ -251,14 +251,14 @@ class Dispatcher:
 
     def killed(self, seq: int) -> None:
         """A version was ended or replaced: it makes room for what waits behind it."""
-        self._postponed.pop(seq)
+        self.postponed.pop(seq)
         flight = self.flights.by_seq.get(seq)
         if flight is not None and flight.state is State.SCHEDULED:
             self.flights.leave(flight)
 
     def killed_between(self, first_seq: int, last_seq: int) -> None:
         """All versions in a range were ended, except those that are being sent."""
-        for seq in [seq for seq in (*self.flights.by_seq, *self._postponed) if first_seq <= seq <= last_seq]:
+        for seq in [seq for seq in (*self.flights.by_seq, *self.postponed) if first_seq <= seq <= last_seq]:
             self.killed(seq)
         self.end_writer.settle_dead(first_seq, last_seq)
 
@@ -278,7 +278,7 @@ class Dispatcher:
         flights = self.flights.by_seq
         keys = chain(
             (one.key for one in flights.values() if not one.tried),
-            (key for key in self._postponed.in_order() if key.seq not in flights),
+            (key for key in self.postponed.in_order() if key.seq not in flights),
             self.awaited.keys(),
         )
         if any(first_seq <= key.seq <= last_seq and key.fire_at_ms <= upto_ms for key in keys):
@@ -297,7 +297,7 @@ class Dispatcher:
     def lowest_open(self, now_ms: int) -> Key:
         """The key below which nothing is on its way any more."""
         lows: list[Key | None] = [Key(min(self._dispatched_ms, now_ms), 0), self.lowest_arriving()]
-        lows += [self.flights.lowest(), self.end_writer.lowest(), self._postponed.lowest()]
+        lows += [self.flights.lowest(), self.end_writer.lowest(), self.postponed.lowest()]
         # What is due and had to wait for its turn, in the wheel, may be due before what had its turn: its acceptance was
         # durable later.
         in_wheel_ms = self._horizon.wheel.next_fire_at_ms()
@@ -318,7 +318,7 @@ class Dispatcher:
 
     def keys_out_of_wheel(self) -> Keys:
         """The keys of what is due and on its way, and so in no wheel: for listing."""
-        out = [flight.key for seq, flight in self.flights.by_seq.items() if seq not in self._postponed]
+        out = [flight.key for seq, flight in self.flights.by_seq.items() if seq not in self.postponed]
         out += self.awaited.keys()
         keys = np.array(out, np.int64).reshape(-1, 2)
         parts = [(keys[:, 0], keys[:, 1]), *self.lanes.parts()]
