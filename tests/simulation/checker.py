@@ -90,9 +90,13 @@ class Checker:
         self.frames += 1
         self.late_ms = 0
         self.life_step = step
+        self.flying.clear()
+        self.begin_life()
+
+    def begin_life(self) -> None:
+        """The server starts at this instant."""
         self.clock.now_ms()
         self.life_since = len(self.clock.readings) - 1
-        self.flying.clear()
 
     def note_late_reads(self) -> None:
         """Excuse messages that are due by now for their order, if bodies come so late that others go ahead."""
@@ -454,9 +458,9 @@ class Checker:
         del self.carried[order]
         return False
 
-    def arrived(self, msg: Msg) -> None:
-        """The receiver got it."""
-        msg.arrivals.append(self.life)
+    def arrived(self, msg: Msg, life: int | None = None) -> None:
+        """The receiver got it, by an attempt of this life or of another."""
+        msg.arrivals.append(self.life if life is None else life)
 
     def answered(self, msg: Msg, attempt: int, verdict: Verdict) -> None:
         """The outlet tells the engine what came of it."""
@@ -515,6 +519,12 @@ class Checker:
             self._check_delivery(sub, reader, entry)
             sub.got[entry.entry_id] = sub.got.get(entry.entry_id, 0) + 1
             reader.held[entry.entry_id] = entry.key
+
+    def received_late(self, sub: Sub, entries: Iterable[Received]) -> None:
+        """A consumer is given entries by a server that was superseded: they are in their topics all the same."""
+        for entry in entries:
+            if sub.topic != FLEETING:
+                self._note(sub.topic, entry)
 
     def _note(self, topic: str, entry: Received) -> None:
         """Every entry looks the same to everybody, and holds what somebody sent or published."""

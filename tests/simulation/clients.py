@@ -137,7 +137,8 @@ class Clients:
             msg = self.new()
         promise = self.promise(msg)
         answer = self._sim.engine.schedule(msg.message)
-        self._sim.ask(f"schedule {msg.token}", answer, partial(self._scheduled, msg, promise))
+        then = partial(self._scheduled, msg, promise)
+        self._sim.ask(f"schedule {msg.token}", answer, then, partial(self._checker.scheduled, msg))
 
     def _scheduled(self, msg: Msg, promise: Promise | None, answer: Answer[Any], unclear: bool) -> None:
         error = answer.error()
@@ -186,7 +187,13 @@ class Clients:
             for msg, promise, result in zip(msgs, promises, of.value(), strict=True):
                 self._settle_row(msg, promise, result)
 
-        self._sim.ask("batch " + " ".join(msg.token for msg in msgs), answer, then)
+        fact = partial(self._all_scheduled, msgs)
+        self._sim.ask("batch " + " ".join(msg.token for msg in msgs), answer, then, fact)
+
+    def _all_scheduled(self, msgs: Sequence[Msg], results: Sequence[Scheduled | TarryError]) -> None:
+        for msg, result in zip(msgs, results, strict=True):
+            if isinstance(result, Scheduled):
+                self._checker.scheduled(msg, result)
 
     def together(self) -> None:
         """Several messages of a group, all or none, perhaps with one that leads them."""
@@ -217,14 +224,14 @@ class Clients:
         def then(of: Answer[Any], unclear: bool) -> None:
             error = of.error()
             if error is None:
-                for msg, scheduled in zip(msgs, of.value(), strict=True):
-                    self._checker.scheduled(msg, scheduled)
+                self._all_scheduled(msgs, of.value())
             elif not unclear:
                 self.refused(msgs[0], promises[0], error)
                 for msg, promise in zip(msgs[1:], promises[1:], strict=True):
                     self.forget(msg, promise)
 
-        self._sim.ask("together " + " ".join(msg.token for msg in msgs), answer, then)
+        fact = partial(self._all_scheduled, msgs)
+        self._sim.ask("together " + " ".join(msg.token for msg in msgs), answer, then, fact)
 
     def arrow(self) -> None:
         """Several messages as a record batch."""
@@ -301,7 +308,8 @@ class Clients:
             case "cancel":
                 maybe, msg.cancel_maybe = msg.cancel_maybe, True
                 answer = self._sim.engine.cancel(id_)
-                self._sim.ask(f"cancel {msg.token}", answer, partial(self._cancelled, msg, maybe))
+                then = partial(self._cancelled, msg, maybe)
+                self._sim.ask(f"cancel {msg.token}", answer, then, lambda _: self._checker.cancelled(msg))
             case "send":
                 self._send(msg, id_)
             case "restart":

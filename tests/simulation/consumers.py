@@ -1,6 +1,6 @@
 """The producers and consumers of one run: they publish, subscribe, read, acknowledge, and come and go."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -151,15 +151,18 @@ class Consumers:
         ]
         answer = self._sim.engine.topics.publish(topic, entries)
 
+        def published(entry_ids: Sequence[int]) -> None:
+            for one, entry_id in zip(publications, entry_ids, strict=True):
+                one.accepted, one.maybe = True, False
+                if entry_id >= 0:
+                    one.entry_id = entry_id
+                elif one.token not in again:
+                    raise Violation(f"{one.token} is said to be a duplicate, but is new")
+
         def then(of: Answer[Any], unclear: bool) -> None:
             error = of.error()
             if error is None:
-                for one, entry_id in zip(publications, of.value(), strict=True):
-                    one.accepted, one.maybe = True, False
-                    if entry_id >= 0:
-                        one.entry_id = entry_id
-                    elif one.token not in again:
-                        raise Violation(f"{one.token} is said to be a duplicate, but is new")
+                published(of.value())
             elif not isinstance(error, Unavailable | DelayTooLong):
                 raise error
             elif not unclear:
@@ -168,7 +171,7 @@ class Consumers:
                         one.maybe = False
 
         tokens = " ".join(one.token for one in publications)
-        self._sim.ask(f"publish {by or topic} {topic} {tokens}", answer, then)
+        self._sim.ask(f"publish {by or topic} {topic} {tokens}", answer, then, fact=published)
 
     def delete(self) -> None:
         """Delete the one topic that is not audited, with all that it holds."""
@@ -332,7 +335,7 @@ class Consumers:
         reader = Reader(sub, self._sim.token("c"), priority=self._random.choice((0, 1)))
         try:
             consumer = handle.attach(
-                reader.name, partial(self._deliver, sub, reader), priority=reader.priority
+                reader.name, partial(self._deliver, self._checker.life, sub, reader), priority=reader.priority
             )
         except Conflict:
             if handle.type == "exclusive" and sub.consumers:
@@ -350,7 +353,11 @@ class Consumers:
         reader.permits = permits
         consumer.flow(permits)
 
-    def _deliver(self, sub: Sub, reader: Reader, entries: list[Received]) -> None:
+    def _deliver(self, life: int, sub: Sub, reader: Reader, entries: list[Received]) -> None:
+        if life != self._checker.life:
+            assert self._sim.cluster is not None
+            self._sim.cluster.gives_out(life, sub, entries)
+            return
         if self._sim.trace is not None:
             ids = [entry.entry_id for entry in entries]
             self._sim.say(f"{sub.topic}/{sub.name} gives {ids} to {reader.name}")

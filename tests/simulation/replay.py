@@ -57,10 +57,12 @@ def _restarted(world: World) -> World:
         broker_policy=world.broker_policy,
         namespace_policies=world.namespace_policies,
         dead_block_bits=world.dead_block_bits,
+        log=None if world.log is None else world.log.copy(),
         start=False,
     )
     again.clock = SimulatedClock(world.clock._at_ms)
     again.disk = world.disk.copy(0)
+    again.disk.capacity_bytes = None
     again.registry_disk = RegistryDisk()
     again.registry_disk.images.append(world.registry_disk.images[-1])
     again.index = world.index

@@ -34,9 +34,11 @@ def run_seed(
     steps: int = DEFAULT_STEPS,
     trace: Callable[[str], None] | None = None,
     focus: Mapping[str, float] | None = None,
+    *,
+    replicated: bool = False,
 ) -> Simulation:
     """One run; raises `Failure`."""
-    simulation = Simulation(seed, steps, trace, focus)
+    simulation = Simulation(seed, steps, trace, focus, replicated=replicated)
     try:
         # Bursts are small here: none would be kept whole. And each life would clear megabytes for a few keys.
         with (
@@ -48,6 +50,11 @@ def run_seed(
         again = f"python -m tests.simulation.run --seed {seed} --steps {steps} --trace"
         raise Failure(f"seed {seed}, step {simulation.step}: {error!r}\nto have it again: {again}") from error
     return simulation
+
+
+def is_replicated(seed: int) -> bool:
+    """Whether a seed's run has several servers on one log: every third has."""
+    return seed % 3 == 0
 
 
 class Runs(NamedTuple):
@@ -66,7 +73,7 @@ def run_range(first: int, count: int, steps: int = DEFAULT_STEPS) -> Runs:
     runs = Runs([], Counter())
     for seed in range(first, first + count):
         try:
-            simulation = run_seed(seed, steps)
+            simulation = run_seed(seed, steps, replicated=is_replicated(seed))
             runs.met.update(kind for kind, times in simulation.coverage.ended(simulation).items() if times)
         except Failure as failure:
             cause = failure.__cause__
@@ -93,7 +100,8 @@ def main() -> int:
     args = parser.parse_args()
     if args.seed is not None:
         try:
-            simulation = run_seed(args.seed, args.steps, print if args.trace else None)
+            trace = print if args.trace else None
+            simulation = run_seed(args.seed, args.steps, trace, replicated=is_replicated(args.seed))
         except Failure as failure:
             traceback.print_exception(failure.__cause__)
             print(failure)

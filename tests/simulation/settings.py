@@ -106,15 +106,33 @@ MOVING = ("tick", "commit", "work")
 FAULTS = {"jump": 2.0, "fault": 2.0, "crash": 3.0, "flip": 0.3, "rot": 0.2}
 
 
-def weights(random: Random) -> dict[str, float]:
+LOCAL_FAULTS = ("flip", "rot")
+"""Faults of a disk that has the only copy."""
+LOG_FAULTS = {
+    "follow": 6.0,
+    "arrive": 12.0,
+    "take_over": 5.0,
+    "wake": 25.0,
+    "cut_off": 1.0,
+    "sever": 0.7,
+    "foreign": 1.0,
+    "spoil": 0.5,
+}
+"""What happens beside where the ledger is on a replicated log."""
+
+
+def weights(random: Random, *, replicated: bool) -> dict[str, float]:
     """How often each kind of step comes in this run, drawn anew from a wide range for every seed.
 
     What is rare in a mixture of everything is common in some runs, and what gets in the way of it is missing there.
     """
     usual = random.random() < 0.7
-    return {name: _weight(random, odds if usual else 4.0, 0.15) for name, odds in OPERATIONS.items()} | {
-        name: _weight(random, odds, 0.35) for name, odds in FAULTS.items()
-    }
+    drawn = {name: _weight(random, odds if usual else 4.0, 0.15) for name, odds in OPERATIONS.items()}
+    drawn |= {name: _weight(random, odds, 0.35) for name, odds in FAULTS.items()}
+    if replicated:
+        drawn |= dict.fromkeys(LOCAL_FAULTS, 0.0)
+        drawn |= {name: _weight(random, odds, 0.2) for name, odds in LOG_FAULTS.items()}
+    return drawn
 
 
 def _weight(random: Random, usual: float, never: float) -> float:

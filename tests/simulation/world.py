@@ -6,11 +6,12 @@ request, a group commit, a turn of the engine, a verdict, a fault. The order in 
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from random import Random
 from typing import Any
 
 from tarry.core.delivery import Delivered, Delivery, Outlet, Refused, Retry, Verdict
-from tarry.core.errors import Damage, NotFound, TarryError, Unavailable
+from tarry.core.errors import Conflict, Damage, NotFound, TarryError, Unavailable
 from tarry.core.message import MessageView
 from tarry.core.policy import Policy
 from tarry.engine.answer import Answer, failed
@@ -18,13 +19,16 @@ from tarry.engine.bodies.bodies import AGAIN_MS
 from tarry.engine.dispatch.awaited_bodies import ORDER_WAITS_MS
 from tarry.engine.engine import Engine
 from tarry.engine.flights.flights import Told
+from tarry.testing.clock import SimulatedClock
 from tarry.testing.disk import SimulatedCrash
+from tarry.testing.log import SimulatedLog
 from tarry.testing.outlet import Attempt, SimulatedOutlet
 from tarry.testing.registry import IMAGES
 from tarry.testing.world import World
 from tests.simulation.bulk import Bulk
 from tests.simulation.checker import Checker, Violation
 from tests.simulation.clients import Clients
+from tests.simulation.cluster import NAMES, Cluster
 from tests.simulation.consumers import Consumers
 from tests.simulation.coverage import Coverage
 from tests.simulation.faults import Faults
@@ -47,6 +51,8 @@ LOST = (0, 0, 1, 3, IMAGES, IMAGES)
 """How many transactions of the registry a power loss takes away: now and then all that it can."""
 RESTARTED_APART = 0.05
 """The share of steps after which a second engine recovers from copies, if everything is on disk."""
+STARTS = 50
+"""How often servers start until one runs, at the most, when nothing goes wrong any more."""
 FETCHES = 5
 """How often a body is fetched from the index until it is there, at the most, when no files go any more."""
 
@@ -73,8 +79,13 @@ class Simulation:
         steps: int,
         trace: Callable[[str], None] | None = None,
         focus: Mapping[str, float] | None = None,
+        *,
+        replicated: bool = False,
     ) -> None:
-        """`focus` sets how often some kinds of steps come; the seed says it for the others."""
+        """`focus` sets how often some kinds of steps come; the seed says it for the others.
+
+        A replicated run has several servers and one log; any other has one server and its disk.
+        """
         self.random = Random(seed)
         self.steps = steps
         self.step = 0
@@ -82,19 +93,29 @@ class Simulation:
         self.refused: TarryError | None = None
         """Why the server would not start, if it rightly would not: the run is over then."""
         settings = engine_settings(self.random)
-        self.world = World(
-            seed,
+        made = partial(
+            World,
             settings=settings,
             ledger_settings=ledger_settings(self.random),
             together=self.random.choice((1, 2, 16)),
             dead_block_bits=dead_block_bits(self.random),
             start=False,
         )
+
+        def make(node: str, log: SimulatedLog | None = None) -> World:
+            # Each server has a disk of its own, with faults of its own.
+            world = made(seed + ord(node[0]) - ord("a"), log=log, node=node)
+            world.outlet = WatchedOutlet(world.outlet, partial(self._launched, world))
+            return world
+
         self._restarts = Random(seed)
         """Says when a restart is tried apart, without a word in what else happens."""
+        self.cluster = Cluster(self, make) if replicated else None
+        self.world = self.cluster.worlds[0] if self.cluster is not None else make(NAMES[0])
+        """The server that clients talk to."""
         self.world.index.piece = index_piece(self.random)
-        self.world.outlet = WatchedOutlet(self.world.outlet, self._launched)
         self.clock = self.world.clock
+        """The clock of that server."""
         self.coverage = Coverage()
         self.model = Model()
         self.checker = Checker(self.model, self.clock, settings)
@@ -117,6 +138,8 @@ class Simulation:
         """The disk has failed: the server takes nothing more, and will be restarted."""
         self.cramped = False
         """There was no room for some time in this life: ends may wait to be written."""
+        self._why_not: TarryError | None = None
+        """Why a server could not start."""
         self.draining = False
         self._last_due_ms = 0
         self._tokens = 0
@@ -124,7 +147,7 @@ class Simulation:
         """The seqs at which the last two frames of the ledger end."""
         self._worked: deque[Callable[[], None]] = deque()
         """Work of the registry's thread that is done, and of which the engine was not told yet."""
-        self._weights = {**weights(self.random), **(focus or {})}
+        self._weights = {**weights(self.random, replicated=replicated), **(focus or {})}
         self.jumpy = self._weights["jump"] > 0 and self.random.random() < 0.5
         """Whether the clock is also set at points that are rarely met by chance."""
 
@@ -176,9 +199,18 @@ class Simulation:
         """Something is due then: the run is not over before."""
         self._last_due_ms = max(self._last_due_ms, due_at_ms)
 
-    def ask(self, what: str, answer: Answer[Any], then: Callable[[Answer[Any], bool], object]) -> None:
-        """Wait for an answer; `then` is told whether an error leaves it open what became of the request."""
-        at_once = answer.settled
+    def ask(
+        self,
+        what: str,
+        answer: Answer[Any],
+        then: Callable[[Answer[Any], bool], object],
+        fact: Callable[[Any], object] | None = None,
+    ) -> None:
+        """Wait for an answer; `then` is told whether an error leaves it open what became of the request.
+
+        `fact` is told of a success that comes late, from a server that has been superseded meanwhile: it is a promise all the same.
+        """
+        at_once, life = answer.settled, self.checker.life
         if not at_once:
             self.open.append((what, answer))
 
@@ -186,6 +218,11 @@ class Simulation:
             error = of.error()
             if self.trace is not None:
                 self.say(f"{what} -> {of.value() if error is None else repr(error)}"[:400])
+            if life != self.checker.life:
+                if fact is not None and error is None:
+                    self.coverage.note("answer of a superseded owner")
+                    fact(of.value())
+                return
             if not at_once:
                 self.open.remove((what, of))
             if isinstance(error, Damage) and self.model.damaged:
@@ -224,6 +261,8 @@ class Simulation:
             self.faults,
         )
         actions = own | {name: act for part in parts for name, act in part.actions().items()}
+        if self.cluster is not None:
+            actions |= self.cluster.actions()
         chosen = [actions[name] for name in self._weights]
         odds = list(self._weights.values())
         self.steps += self.step
@@ -296,8 +335,10 @@ class Simulation:
 
     # Lives
 
-    def boot(self, *, calm: bool = False) -> None:
-        """Begin the next life, unless it crashes at once; a calm one does not."""
+    def boot(self, *, calm: bool = False, world: World | None = None) -> None:
+        """Begin the next life, on some server or on this one, unless it crashes at once; a calm one does not."""
+        if self.cluster is not None:
+            self.world = world or self.cluster.candidate()
         if self.random.random() < 0.2 and not (calm or self.draining):
             self.world.disk.crash_at(self.random.randint(1, 12))
         try:
@@ -306,19 +347,18 @@ class Simulation:
             self.coverage.note("crash during recovery")
             self.crash(f"during recovery, at {crash}")
             return
-        except Unavailable as error:
-            if self.model.damaged:
+        except (Unavailable, Conflict, NotFound) as error:
+            if "restore the registry from its snapshot" in str(error):
+                self._restore_registry(error)
+            elif self.model.damaged:
                 self.refuse(error)
-                return
-            if "restore the registry from its snapshot" not in str(error):
+            elif self.cluster is not None:
+                self._why_not = error
+                self.crash(f"at its start: {error}", power=False)
+            else:
                 raise
-            # The power loss took more of the registry away than was kept of the ledger.
-            path = self.random.choice(sorted(self.world.registry_disk.snapshots))
-            self.say(f"restore {path}: {error}")
-            self.coverage.note("registry restored from a snapshot")
-            self.world.registry_disk.restore(path)
-            self.boot()
             return
+        self._show(self.world.clock)
         self.up = True
         self.failing = self.cramped = self.checker.stopped = False
         ledger = self.world.ledger
@@ -326,6 +366,52 @@ class Simulation:
         if self.model.damaged and ledger.durable_seq < self._frames[-1]:
             self._lose_the_last_frame(ledger.durable_seq)
         self._note_frame()
+        if self.cluster is not None:
+            self.cluster.began(self.world)
+
+    def _restore_registry(self, error: TarryError) -> None:
+        """The power loss took more of the registry away than was kept of the ledger: take a snapshot, as an operator would."""
+        path = self.random.choice(sorted(self.world.registry_disk.snapshots))
+        self.say(f"restore {path}: {error}")
+        self.coverage.note("registry restored from a snapshot")
+        self.world.registry_disk.restore(path)
+        self.boot(world=self.world)
+
+    def _boot_surely(self) -> None:
+        """Start, as often as it takes when nothing goes wrong any more."""
+        for _ in range(STARTS):
+            if self.up:
+                return
+            self.boot()
+        raise Violation(f"no server can start: {self._why_not}")
+
+    def _show(self, clock: SimulatedClock) -> None:
+        """Go by another clock: clients and judge go by that of the present owner."""
+        if clock is self.clock:
+            return
+        before_ms = self.clock.now_ms()
+        clock.readings, self.clock.readings = self.clock.readings, []
+        self.clock = self.checker.clock = clock
+        if clock.now_ms() < before_ms:
+            self.coverage.note("takeover by a server whose clock is behind")
+            self.note_due(before_ms)
+            self.model.set_back()
+
+    def supersede(self) -> None:
+        """Another server has claimed the ledger: this life is over, though its server may not know."""
+        for attempt in self.world.outlet.under_way:
+            self._msg_of(attempt).lost = True
+        self._end_life()
+        # What the former owner reads on its clock from now on is nobody's time.
+        self._show(self.clock.beside())
+
+    def _end_life(self) -> None:
+        self._worked.clear()
+        self.up = False
+        self.open.clear()
+        self.model.new_life()
+        self.bulk.new_life()
+        self.checker.new_life(self.step)
 
     def _lose_the_last_frame(self, durable_seq: int) -> None:
         """The one ambiguity: a frame that went bad, and a head that the power loss took. Nobody can judge what follows."""
@@ -347,7 +433,7 @@ class Simulation:
             self._msg_of(attempt).lost = True
             # What is on its way when the sender dies may still arrive.
             if random.random() < 0.5:
-                self._arrive(attempt)
+                self.arrive(attempt)
         self.coverage.note("power loss" if power else "kill")
         if power:
             self.world.crash(random.choice(lost))
@@ -355,17 +441,13 @@ class Simulation:
             self.world.kill()
         self.world.disk.capacity_bytes = None
         self.world.registry_disk.failing = 0
-        self._worked.clear()
-        self.up = False
-        self.open.clear()
         self.say(f"{'power loss' if power else 'killed'} {why}")
-        self.model.new_life()
-        self.bulk.new_life()
+        self._end_life()
         if random.random() < 0.3:
             self.clock.advance(random.choice((1, 1000, 100_000)))
         elif random.random() < 0.1:
             self.faults.jump(-random.choice((1, 1000, 100_000)))
-        self.checker.new_life(self.step)
+        self.checker.begin_life()
 
     # The engine's own steps
 
@@ -391,7 +473,10 @@ class Simulation:
     def commit(self) -> None:
         """A group commit."""
         ledger = self.world.ledger
-        self.commit_frame()
+        if self.cluster is None:
+            self.commit_frame()
+        else:
+            self.commit_some(wait=self.random.random() < 0.7)
         if ledger.low_space and not self.cramped:
             self.cramped = True
             self.coverage.note("full disk")
@@ -401,6 +486,14 @@ class Simulation:
                 self.crash("after the disk failed")
         elif ledger.durable_seq == ledger.next_seq - 1 and not self.cramped:
             self.checker.all_durable()
+
+    def commit_some(self, *, wait: bool) -> None:
+        """Frames go into the log, and some are heard of."""
+        assert self.cluster is not None
+        self.checker.frames += 1
+        self.world.commit_some(wait=wait)
+        self._note_frame()
+        self.cluster.check(self.world)
 
     def work(self) -> None:
         """The registry's thread has its turn: one thing, some, or all that there is."""
@@ -493,7 +586,7 @@ class Simulation:
             return
         kind = random.random()
         if kind < 0.1:
-            self._arrive(attempt)
+            self.arrive(attempt)
         elif attempt.arrived and kind < 0.5:
             self._answer(attempt, Retry("timed out", uncertain=True))
         elif attempt.arrived or kind < 0.6:
@@ -502,23 +595,28 @@ class Simulation:
             self._answer(attempt, Retry("busy", random.choice((None, None, 0, 30, 5_000, 100_000))))
         elif kind < 0.93:
             if random.random() < 0.5:
-                self._arrive(attempt)
+                self.arrive(attempt)
             self._answer(attempt, Retry("timed out", random.choice((None, 10)), uncertain=True))
         else:
             self._answer(attempt, Refused("no such door"))
 
-    def _launched(self, attempt: Attempt) -> None:
+    def _launched(self, world: World, attempt: Attempt) -> None:
+        former = self.cluster.former_of(world) if self.cluster is not None else None
+        if self.cluster is not None and former is not None:
+            self.cluster.launched(former, attempt)
+            return
         self.say(f"launch {attempt.delivery.headers.get('token')} attempt {attempt.delivery.attempt}")
         self.checker.launched(attempt.delivery)
 
     def _msg_of(self, attempt: Attempt) -> Msg:
         return self.model.messages[attempt.delivery.headers["token"]]
 
-    def _arrive(self, attempt: Attempt) -> None:
+    def arrive(self, attempt: Attempt, life: int | None = None) -> None:
+        """The receiver gets an attempt, of this life or of another."""
         if not attempt.arrived:
             self.say(f"arrival of {attempt.delivery.headers['token']}")
             attempt.arrive()
-            self.checker.arrived(self._msg_of(attempt))
+            self.checker.arrived(self._msg_of(attempt), life)
 
     def _answer(self, attempt: Attempt, verdict: Verdict) -> None:
         self._tell(attempt, verdict)
@@ -526,7 +624,7 @@ class Simulation:
 
     def _tell(self, attempt: Attempt, verdict: Verdict) -> None:
         if isinstance(verdict, Delivered):
-            self._arrive(attempt)
+            self.arrive(attempt)
         msg = self._msg_of(attempt)
         if isinstance(verdict, Retry) and verdict.uncertain:
             self.coverage.note("attempt without a reply")
@@ -576,14 +674,15 @@ class Simulation:
         self._judge()
 
     def _heal(self) -> None:
+        if self.cluster is not None:
+            self.cluster.heal()
         while True:
-            while not self.up:
-                self.boot()
+            self._boot_surely()
             self.world.disk._crash_at = None
             self.world.disk._faults.clear()
             self.world.disk.capacity_bytes = None
             self.world.registry_disk.failing = 0
-            if self.world.ledger.failed is None:
+            if self.world.ledger.failed is None and not (self.cluster and self.cluster.lost_touch):
                 break
             self.crash("because the disk had failed")
         self.clients.set_policy("broker", "", Policy(send_per_second=0.0))
@@ -660,11 +759,15 @@ class Simulation:
             power=True,
             lost=(0, IMAGES, IMAGES, IMAGES, IMAGES),
         )
-        while not self.up:
-            self.boot()
+        self._boot_surely()
+        # By an earlier clock a delayed entry that went out would wait.
+        self.clock.advance(max(0, self.checker.highest_ms() - self.clock.now_ms()))
         self._all_at_once()
         if self.engine.stats().pending:
             raise Violation("a restart brought messages back")
+        if self.cluster is not None:
+            self.cluster.check(self.world)
+            self.cluster.judge.check_copy(self.world)
 
 
 def _raise_noticed() -> None:

@@ -6,7 +6,7 @@ from tarry.core.delivery import Delivered
 from tarry.core.errors import Unavailable
 from tarry.core.message import Message
 from tarry.engine.flights.flights import Flights
-from tarry.engine.flights.lapse import Lapse
+from tarry.engine.journal.tenure import Tenure
 from tarry.ledger.record import Kind
 from tarry.testing.log import SimulatedLog
 from tests.unit.engine_kit import FOREIGN, Bench
@@ -147,7 +147,7 @@ def consumed() -> Bench:
     return old
 
 
-def test_after_a_lapse_consumers_get_nothing_before_a_fresh_record_is_durable() -> None:
+def test_after_a_pause_consumers_get_nothing_before_a_fresh_record_is_durable() -> None:
     old = consumed()
     reader = old.waiting  # type: ignore[attr-defined]
     reader.handle.flow(10)
@@ -156,15 +156,17 @@ def test_after_a_lapse_consumers_get_nothing_before_a_fresh_record_is_durable() 
     assert old.ledger.failed is not None
 
 
-def test_without_the_look_at_the_time_they_get_what_was_acknowledged(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Lapse, "look", lambda self: None)
+def test_without_the_look_at_the_proof_they_get_what_was_acknowledged(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Tenure, "in_doubt", False)
     old = consumed()
     reader = old.waiting  # type: ignore[attr-defined]
     reader.handle.flow(10)
     assert reader.payloads == [b"entry"]
 
 
-def test_after_a_lapse_the_owner_that_still_is_goes_on() -> None:
+def test_after_a_pause_the_owner_that_still_is_goes_on() -> None:
     old = node(SimulatedLog(), "a")
     reader = old.reader(old.subscribe("orders"), permits=0)
     old.publish("orders", b"entry")
@@ -174,6 +176,70 @@ def test_after_a_lapse_the_owner_that_still_is_goes_on() -> None:
     assert old.tick() >= 0
     old.rest()
     assert reader.payloads == [b"entry"]
+
+
+def cut_off() -> tuple[Bench, str]:
+    """An owner that goes on with its turns and cannot reach the log, and a message that it has."""
+    bench = node(SimulatedLog(), "a")
+    id_ = bench.schedule("orders", delay_ms=60_000).id
+    bench.waiting = bench.reader(bench.subscribe("orders"), permits=0)  # type: ignore[attr-defined]
+    bench.publish("orders", b"entry")
+    assert bench.connection is not None
+    bench.connection.unreachable = True
+    for _ in range(20):
+        bench.clock.advance(100)
+        bench.tick()
+        bench.commit_some(wait=False)
+    return bench, id_
+
+
+def test_an_owner_that_cannot_reach_the_log_gives_out_and_shows_nothing() -> None:
+    bench, id_ = cut_off()
+    reader = bench.waiting  # type: ignore[attr-defined]
+    reader.handle.flow(10)
+    assert reader.payloads == []
+    with pytest.raises(Unavailable, match="another server may own the ledger"):
+        bench.engine.get(id_).value()
+    assert isinstance(bench.engine.cancel(id_).error(), Unavailable)
+    assert "another server may own the ledger" in str(bench.engine.trouble)
+
+
+def test_once_it_reaches_the_log_again_it_goes_on() -> None:
+    bench, id_ = cut_off()
+    reader = bench.waiting  # type: ignore[attr-defined]
+    reader.handle.flow(10)
+    assert bench.connection is not None
+    bench.connection.unreachable = False
+    bench.rest()
+    assert reader.payloads == [b"entry"]
+    assert bench.state(id_) == "scheduled"
+    assert bench.engine.trouble is None
+
+
+def test_a_start_shows_nothing_before_a_record_of_its_own_is_durable() -> None:
+    log = SimulatedLog()
+    id_ = node(log, "a").schedule("orders", delay_ms=60_000).id
+    new = node(log, "b")
+    assert isinstance(new.engine.get(id_).error(), Unavailable)
+    new.rest()
+    assert new.state(id_) == "scheduled"
+
+
+def test_a_departure_whose_clock_is_set_back_before_its_record_is_durable_is_not_early() -> None:
+    bench = node(SimulatedLog(), "a")
+    id_ = bench.schedule(FOREIGN, delay_ms=5_000).id
+    bench.wait(4_999)
+    bench.clock.advance(1)
+    bench.tick()
+    bench.clock.jump(-2_000)
+    bench.rest()
+    assert bench.outlet.under_way == []
+    bench.wait(1_999)
+    assert bench.outlet.under_way == []
+    bench.wait(1)
+    assert len(bench.outlet.under_way) == 1
+    bench.verdict(Delivered())
+    assert bench.state(id_) == "sent"
 
 
 def test_an_idle_owner_marks_every_second_and_so_learns_that_it_was_superseded() -> None:
@@ -194,6 +260,7 @@ def test_what_was_answered_before_a_takeover_is_there_after_it() -> None:
     ids = [old.schedule("orders", delay_ms=60_000, payload=b"%d" % n).id for n in range(20)]
     old.ask(old.engine.cancel(ids[3]))
     new = node(log, "b", beside=old)
+    new.rest()
     assert new.state(ids[3]) == "cancelled"
     new.wait(61_000)
     assert sorted(new.drain("orders").payloads) == sorted(b"%d" % n for n in range(20) if n != 3)

@@ -60,6 +60,19 @@ def fill(ledger: Ledger, units: list[list[Encoded]]) -> list[TarryError | None]:
 UNITS = [[record(n, 10 * n), record(n + 1)] for n in range(40)]
 
 
+def test_a_standby_whose_disk_was_full_reads_again_what_it_had_no_room_for() -> None:
+    log = SimulatedLog()
+    a, b = Node(log, "a"), Node(log, "b")
+    fill(a.own(), UNITS)
+    for room_bytes in (0, 5_000, 20_000):
+        b.disk.capacity_bytes = room_bytes
+        with pytest.raises(Unavailable, match="the copy of the log cannot be written"):
+            b.follow()
+    b.disk.capacity_bytes = None
+    b.follow()
+    assert a.files() == b.files()
+
+
 def test_a_standby_has_the_owners_files_byte_for_byte_and_takes_over() -> None:
     log = SimulatedLog()
     a, b = Node(log, "a"), Node(log, "b")

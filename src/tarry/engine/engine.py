@@ -28,6 +28,7 @@ from tarry.engine.admission.columns import Columns, ColumnsScheduled
 from tarry.engine.answer import Answer, failed
 from tarry.engine.dispatch.sent_report import OnSent
 from tarry.engine.dispatch.setting_aside import end_set_aside
+from tarry.engine.journal.tenure import DOUBT
 from tarry.engine.queries.commands import Ending
 from tarry.engine.queries.upcoming import Upcoming
 from tarry.engine.wiring import Surroundings, wire
@@ -113,7 +114,7 @@ class Engine:
     @property
     def trouble(self) -> str | None:
         """Why not everything that it holds can be delivered on time, while that is so."""
-        return self.parts.horizon.trouble
+        return self.parts.horizon.trouble or (DOUBT if self.parts.journal.in_doubt else None)
 
     @property
     def warnings(self) -> list[str]:

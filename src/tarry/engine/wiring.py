@@ -35,10 +35,10 @@ from tarry.engine.due.horizon import Horizon, Offload
 from tarry.engine.due.postponed import Postponed
 from tarry.engine.flights.flights import Launch
 from tarry.engine.flights.fresh_mark import FreshMark
-from tarry.engine.flights.lapse import Lapse
 from tarry.engine.isolation import Isolation
 from tarry.engine.journal.entering import Entering
 from tarry.engine.journal.journal import Effect, Journal
+from tarry.engine.journal.tenure import Tenure
 from tarry.engine.namespaces.catalogue import Catalogue
 from tarry.engine.namespaces.policies import Policies
 from tarry.engine.namespaces.repeat_state import RepeatState
@@ -97,8 +97,8 @@ class Surroundings(Struct, frozen=True, kw_only=True):
     broker_policy: Policy = Policy()
     namespace_policies: Mapping[str, Policy] | None = None
     snapshot_folder: str | None = None
-    longest_lapse_ms: int = 1_500
-    """After so long without a turn another server may own a replicated ledger: half of the time after which others try to (R15)."""
+    tenure_ms: int = 1_500
+    """So long a proof of owning a replicated ledger lasts: half of the time after which others try to claim it (R15)."""
     seed: int = 0
     tracer: Tracer | None = None
     dead_block_bits: int = BLOCK_BITS
@@ -152,7 +152,8 @@ def wire(given: Surroundings) -> EngineParts:
     counters: Counter[str] = Counter()
     isolation = Isolation(counters, given.on_isolated)
     dead, aside = DeadSet(given.dead_block_bits), Aside()
-    entering = Entering(ledger)
+    tenure = Tenure(clock, given.tenure_ms) if ledger.replicated else None
+    entering = Entering(ledger, tenure)
     reliance = Reliance(ledger)
     batches = Batches(dead)
     horizon = Horizon(
@@ -175,7 +176,7 @@ def wire(given: Surroundings) -> EngineParts:
 
     # Topics
     policies = Policies(given.broker_policy, given.namespace_policies)
-    by_name, recent_entries, pumping = NamedTopics(), RecentEntries(), Pumping(horizon.wake)
+    by_name, recent_entries, pumping = NamedTopics(), RecentEntries(), Pumping(horizon.wake, tenure)
     repeat_state = RepeatState()
     catalogue = Catalogue(journal, policies, by_name, repeat_state)
     reader = EntryReader(
@@ -202,8 +203,6 @@ def wire(given: Surroundings) -> EngineParts:
 
     # The way out, and upkeep
     fresh = FreshMark(journal, state, clock) if ledger.replicated else None
-    if fresh is not None:
-        pumping.look = Lapse(fresh, pumping, clock, given.longest_lapse_ms).look
     dispatcher = Dispatcher(
         journal, state, horizon, bodies, sizes, readahead, recent_entries, postponed, clock, ids, isolation, outlets,
         settings, given.launch, given.seed, tracing, fresh,

@@ -94,6 +94,8 @@ class World(Insides):
         """How many frames may be on their way to the log at once."""
         self.part_bytes = PART_BYTES
         """Most content of one record of the log."""
+        self.tenure_ms = 1_500
+        """So long a proof of ownership lasts."""
         self.connection: SimulatedPartition | None = None
         """To the log, in this life."""
         self.side: ReplicatedLog | None = None
@@ -133,6 +135,7 @@ class World(Insides):
             broker_policy=self.broker_policy or Policy(),
             namespace_policies=self.namespace_policies,
             snapshot_folder="snapshots",
+            tenure_ms=self.tenure_ms,
             seed=self._seed,
             tracer=self.tracer,
             dead_block_bits=self.dead_block_bits,

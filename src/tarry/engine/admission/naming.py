@@ -104,7 +104,7 @@ class Naming:
         """The answer to a request; None if it has to wait."""
         message = request.message
         try:
-            self._journal.check_disk()
+            self._journal.check_shown()
             repeat = None if message.idempotency_key is None else self._idempotency.repeated(message)
             if repeat is not None:
                 return repeat.map(partial(_named, message.name))

@@ -197,8 +197,13 @@ class Flights:
 
         def durable() -> None:
             self._at_hand = at_hand
+            durable_ms = self._clock.now_ms()
             for departure in departures:
-                self._send(departure)
+                if any(durable_ms < flight.key.fire_at_ms for flight in departure.flights):
+                    # The clock was set back while it waited for its record.
+                    self._call_off(departure, durable_ms)
+                else:
+                    self._send(departure)
             # If some could not even be read, their places are free again.
             self.start(self._clock.now_ms())
 
@@ -206,11 +211,15 @@ class Flights:
             fresh.append(durable)
         except Unavailable:
             for departure in departures:
-                for flight in departure.flights:
-                    flight.becomes(Event.NOT_DELIVERED)
-                    self._boarding.land(flight)
-                    self._later(flight.key, flight.lane, now_ms + ROOM_RETRY_MS)
-                    self._end_writer.settled([flight.key.seq])
+                self._call_off(departure, now_ms + ROOM_RETRY_MS)
+
+    def _call_off(self, departure: Departure, again_ms: int) -> None:
+        """Let a departure come again: none of its flights was sent."""
+        for flight in departure.flights:
+            flight.becomes(Event.NOT_DELIVERED)
+            self._boarding.land(flight)
+            self._later(flight.key, flight.lane, max(again_ms, flight.key.fire_at_ms))
+            self._end_writer.settled([flight.key.seq])
 
     def _may_leave(self, flight: Flight, now_ms: int) -> bool:
         """Whether an attempt is still to be made, and now."""

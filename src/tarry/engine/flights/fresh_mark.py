@@ -1,8 +1,8 @@
 """A fresh mark: one small record by which a server learns whether it still owns its ledger (R15).
 
 A ledger on a replicated log may have another owner since the last record that became durable here: this process was paused, or
-cut off. Whoever is about to do what cannot be taken back appends a mark (R9) that says nothing new, and goes on
-once it is durable. With a ledger on this disk there is no other owner, and nobody asks.
+cut off. A departure, which cannot be taken back, waits for a mark (R9) that says nothing new, and leaves once it is
+durable. With a ledger on this disk there is no other owner, and nobody asks.
 """
 
 from collections.abc import Callable

@@ -80,9 +80,14 @@ class Journal:
         """The durable head."""
         return self._ledger.durable_seq
 
-    def check_disk(self) -> None:
-        """Raise `Unavailable` once the disk has failed: memory may hold more than it, and nothing of it is shown."""
-        self._entering.check_disk()
+    def check_shown(self) -> None:
+        """Raise `Unavailable` if nothing of the state may be shown: the disk has failed, or another server may own the ledger."""
+        self._entering.check_shown()
+
+    @property
+    def in_doubt(self) -> bool:
+        """Whether another server may own the ledger by now (R15)."""
+        return self._entering.in_doubt
 
     def when_durable(self, seq: int, callback: Done) -> None:
         """Call back once everything up to a seq is durable and has taken effect, or never will be."""

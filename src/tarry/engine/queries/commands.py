@@ -107,7 +107,7 @@ class Commands:
 
     def id_of_name(self, namespace: str, name: str) -> str:
         """The id of the message that has a name; raises `NotFound` if none has."""
-        self._journal.check_disk()
+        self._journal.check_shown()
         origin = self._state.names.message_of(namespace, name)
         if origin is None:
             raise NotFound("there is no message of this name")
@@ -128,7 +128,7 @@ class Commands:
         try:
             if query.state == "finalised":
                 return self.after_flush(lambda: self._listing.list_finalised(query))
-            self._journal.check_disk()
+            self._journal.check_shown()
             return self._listing.list_scheduled(query)
         except TarryError as error:
             return failed(error)

@@ -116,7 +116,7 @@ class DelayedEntries:
         if start < 0:
             raise Invalid("start", "is negative")
         check_limit(limit)
-        self._journal.check_disk()
+        self._journal.check_shown()
         found = self._topics.find(topic)
         waiting = found.waiting.between(max(start, found.first), found.visible)
         ids = waiting[: LOOK_AT if key is not None else limit]
@@ -150,7 +150,7 @@ class DelayedEntries:
         return None
 
     def _find(self, topic: Topic, entry_id: int) -> tuple[Key, Entry]:
-        self._journal.check_disk()
+        self._journal.check_shown()
         if not topic.first <= entry_id < topic.visible or not topic.seq(entry_id):
             raise NotFound(f"there is no entry {entry_id} in {topic.name}")
         if entry_id not in topic.waiting:

@@ -105,7 +105,7 @@ class Finding:
     ) -> Answer[T]:
         """Find a message and act on it. A finalised one is shown if `ended`, else a conflict."""
         try:
-            self._journal.check_disk()
+            self._journal.check_shown()
             found = self._find(id_, fetched)
             if isinstance(found, Found):
                 _check_namespace(found.put.namespace, namespace)

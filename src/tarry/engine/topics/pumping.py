@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from typing import Protocol
 
+from tarry.engine.journal.tenure import Tenure
+
 
 class Pumped(Protocol):
     """A subscription, as far as it is pumped."""
@@ -14,13 +16,12 @@ class Pumped(Protocol):
 class Pumping:
     """The subscriptions that are pumped at the end of this turn, and those that go on in the next."""
 
-    def __init__(self, wake: Callable[[], None]) -> None:
-        """`wake` has the next turn come at once."""
+    def __init__(self, wake: Callable[[], None], tenure: Tenure | None) -> None:
+        """`wake` has the next turn come at once. Without a fresh proof of ownership entries are kept back (R15)."""
         self._wake = wake
-        self.closed = False
-        """Whether nothing may be given out for now; what was to be is kept (R15)."""
-        self.look: Callable[[], None] | None = None
-        """Called before anything is given out: it may close."""
+        self._tenure = tenure
+        if tenure is not None:
+            tenure.on_proved = wake
         self._woken: dict[Pumped, None] = {}
         self._unfinished: dict[Pumped, None] = {}
         """Subscriptions that have more to give out than they may in one turn."""
@@ -36,14 +37,7 @@ class Pumping:
 
     def may_give_out(self) -> bool:
         """Whether entries may be given to consumers now."""
-        if self.look is not None:
-            self.look()
-        return not self.closed
-
-    def open(self) -> None:
-        """Let entries be given out again: in the next turn, which is to come at once."""
-        self.closed = False
-        self._wake()
+        return self._tenure is None or not self._tenure.in_doubt
 
     def pump(self) -> None:
         """Give out what became visible or ready in this turn."""
@@ -58,4 +52,4 @@ class Pumping:
     @property
     def unfinished(self) -> bool:
         """Whether there is more to give out than one turn may take."""
-        return bool(self._woken or self._unfinished) and not self.closed
+        return bool(self._woken or self._unfinished) and self.may_give_out()

@@ -119,12 +119,17 @@ class ReplicatedLog:
         """Read what is new in the log into the copy; waits up to so long for the first record.
 
         Raises `NotFound` if the log was trimmed further than the copy reads, `Unavailable` if it cannot be reached or
-        understood, `Damage` if it is not what was written.
+        understood or the copy cannot be written, `Damage` if it is not what was written. It may be called again.
         """
         records = self._partition.read(self._fold.offset, wait_s)
-        found = [valid for record in records if (valid := self._fold_in(record)) is not None]
-        if found:
-            self.copy.publish()
+        try:
+            found = [valid for record in records if (valid := self._fold_in(record)) is not None]
+            if found:
+                self.copy.publish()
+        except OSError as error:
+            # What the disk did not take is read again.
+            self._fold = Fold(self.copy.position)
+            raise Unavailable(f"the copy of the log cannot be written: {error}") from error
         return found
 
     def _fold_in(self, record: LogRecord) -> Valid | None:

@@ -396,7 +396,7 @@ class Server:
             broker_policy=config.doors.pulsar.policy(config.policies.broker),
             namespace_policies=namespace_policies(config),
             snapshot_folder=str(folder.registry),
-            longest_lapse_ms=config.cluster.session_timeout_ms // 2,
+            tenure_ms=config.cluster.session_timeout_ms // 2,
             seed=time.time_ns(),
             tracer=self._tracer,
             on_fault=self._undecided,
