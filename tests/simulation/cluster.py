@@ -338,7 +338,7 @@ class Cluster:
     def _step(self, former: Former) -> None:
         world, random = former.world, self._random
         former.durable_seq = world.durable_seq
-        if former.gone_ms > world.longest_lapse_ms:
+        if former.gone_ms > world.tenure_ms:
             self._sim.coverage.note("superseded owner wakes after a lapse")
         match random.choices(tuple(WAKING), tuple(WAKING.values()))[0]:
             case "tick":
@@ -382,7 +382,7 @@ class Cluster:
             return
         msg = self._random.choice(accepted)
         assert msg.accepted is not None
-        stale = former.gone_ms > former.world.longest_lapse_ms
+        stale = former.gone_ms > former.world.tenure_ms
 
         def then(of: Answer[Any]) -> None:
             if stale and of.error() is None:
@@ -422,7 +422,7 @@ class Cluster:
         former = next((one for one in self.formers if one.life == life), None)
         if former is None:
             raise Violation(f"{sub.name} is given entries by a server that is gone")
-        if former.gone_ms > former.world.longest_lapse_ms:
+        if former.gone_ms > former.world.tenure_ms:
             raise Violation(
                 f"{former.world.node} gives entries of {sub.topic} to {sub.name}, {former.gone_ms} ms after it was superseded"
             )

@@ -46,6 +46,16 @@ class SimulatedPartition:
         self._severed = ""
         self._waited = 0
 
+    @property
+    def severed(self) -> bool:
+        """Whether the connection is broken."""
+        return bool(self._severed)
+
+    @property
+    def under_way(self) -> int:
+        """How many records are on their way."""
+        return len(self._under_way)
+
     def send(self, data: bytes) -> int:
         """Put a record on its way."""
         assert len(data) <= MAX_RECORD_BYTES, "the log takes no record of that size"
@@ -84,6 +94,7 @@ class SimulatedPartition:
         if not self._severed:
             if self._log.random.random() < self._log.silence:
                 offset = None
+                self._log.silent += 1
             self._reports.append(LogDelivery(ticket, offset))
         return True
 
@@ -127,6 +138,8 @@ class SimulatedLog:
         self.random = Random(random) if isinstance(random, int) else random
         self.silence = silence
         self.on_write: Callable[[LogRecord], object] | None = None
+        self.silent = 0
+        """How many successes did not tell their offset."""
         self.start = 0
         self.connections: list[SimulatedPartition] = []
         self._records: list[bytes] = []
@@ -165,6 +178,12 @@ class SimulatedLog:
     def records(self) -> list[LogRecord]:
         """All that is there."""
         return [LogRecord(self.start + i, data) for i, data in enumerate(self._records)]
+
+    def copy(self) -> "SimulatedLog":
+        """Another log with the same records, and with nobody connected."""
+        other = SimulatedLog()
+        other.start, other._records = self.start, list(self._records)
+        return other
 
     def trim(self, offset: int) -> None:
         """Forget the records below."""
