@@ -68,7 +68,6 @@ class Standby:
         self._partition = KafkaPartition(address.client, address.topic, PARTITION)
         self._session_s = address.session_timeout_ms / 1000
         self._copy = LedgerCopy.open(disk, folder)
-        self._node = node
         self._clock = clock
         self._told = told
         self._turn = threading.Event()
@@ -83,7 +82,8 @@ class Standby:
         """Whether it has caught up, and joined the group."""
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._run, name="tarry-standby", daemon=True)
-        self._side = self._begin()
+        self.side = ReplicatedLog(self._partition, self._copy, node)
+        """This node's side of the log. Others may only read the copy, until they are told that it is theirs."""
         self._not_before_s = 0.0
         """When it may claim, after another node was quicker."""
         self._end = NEVER
@@ -126,10 +126,6 @@ class Standby:
     def _chosen(self, mine: bool) -> None:
         (self._turn.set if mine else self._turn.clear)()
 
-    def _begin(self) -> ReplicatedLog:
-        """A side of the log that reads on where the copy ends: also after an error, which may have come between the two."""
-        return ReplicatedLog(self._partition, self._copy, self._node)
-
     def _run(self) -> None:
         try:
             found: ReplicatedLog | Exception | None = self._stand_by()
@@ -149,8 +145,8 @@ class Standby:
             try:
                 self._follow()
                 if self._turn.is_set() and time.monotonic() >= self._not_before_s:
-                    self._side.claim(self._clock.now_ms(), os.urandom(16), os.urandom(16))
-                    return self._side
+                    self.side.claim(self._clock.now_ms(), os.urandom(16), os.urandom(16))
+                    return self.side
                 self.trouble = None
             except Conflict as conflict:
                 # The group and the log will agree: but not while two nodes claim in turns.
@@ -160,16 +156,16 @@ class Standby:
                 if str(trouble) != self.trouble:
                     log.warning("the log cannot be followed, and is tried again: %s", trouble)
                 self.trouble = str(trouble)
-                self._side = self._begin()
+                self.side.read_again()
                 self._closing.wait(TRY_AGAIN_S)
         return None
 
     def _follow(self) -> None:
-        self._side.follow(FOLLOW_S)
+        self.side.follow(FOLLOW_S)
         now_s = time.monotonic()
         if now_s - self._measured_s < MEASURE_EVERY_S:
             return
-        read_to, records = self._side.offset, self._side.lag()
+        read_to, records = self.side.offset, self.side.lag()
         if not records:
             self._level_s = now_s
         elif read_to >= self._end:

@@ -132,6 +132,16 @@ class Engine:
 
     # Running
 
+    def follow(self, set_aside: Collection[int] = ()) -> bool:
+        """Take some more of a ledger that another server appends to; whether there is more.
+
+        `recover` goes on from here once the ledger is this server's, and has little left to do then.
+        """
+        now_ms = self.clock.now_ms()
+        more = self.parts.recovery.follow(set_aside, now_ms)
+        self.parts.upkeep.follow(now_ms)
+        return more
+
     def recover(self, set_aside: Collection[int] = ()) -> None:
         """Arrive at the state of the ledger, without the records at some seqs; then the engine takes work."""
         self.parts.recovery.run(set_aside, self.clock.now_ms())

@@ -73,6 +73,7 @@ class Ledger:
         self._disk = disk
         self._folder = folder
         self._settings = settings
+        self._clock = clock
         self._spares = Spares(disk, folder, settings.segment_bytes)
         self._reader = Reader(found.segments) if replicated is None else replicated.copy.reader
         self._head = disk.open(f"{folder}/{HEAD_NAME}", create=True)
@@ -81,9 +82,27 @@ class Ledger:
         )
         if replicated is not None:
             replicated.copy.spares = self._spares
-        self._writer = Writer(
-            clock,
-            found.ledger_id,
+        self.ledger_id = found.ledger_id
+        self._writer = self._writer_at_the_end()
+        self.notes = found.notes
+        """Findings of the recovery that an operator may want to know."""
+        self.next_seq = self._writer.durable_seq + 1
+        """The seq that the next appended record gets."""
+        self._appended_bytes = 0
+        self._closed = False
+        self._followed: ReplicatedLog | None = None
+        """The log of a ledger that another server owns."""
+        self._removal_synced = True
+        """Whether the last segment that was removed is gone for good."""
+        self._waiting: list[tuple[int, Callable[[], None]]] = []
+        """Callbacks that wait for room, each with how much."""
+
+    def _writer_at_the_end(self) -> Writer:
+        """A writer that goes on where the log ends."""
+        settings = self._settings
+        writer = Writer(
+            self._clock,
+            self.ledger_id,
             self._head,
             self._log,
             self._spares,
@@ -92,18 +111,8 @@ class Ledger:
             max_bytes=settings.commit_max_bytes,
             spare_segments=settings.spare_segments,
         )
-        self.ledger_id = found.ledger_id
-        self.notes = found.notes
-        """Findings of the recovery that an operator may want to know."""
-        self.next_seq = self._writer.durable_seq + 1
-        """The seq that the next appended record gets."""
-        self._appended_bytes = 0
-        self._closed = False
-        self._removal_synced = True
-        """Whether the last segment that was removed is gone for good."""
-        self._waiting: list[tuple[int, Callable[[], None]]] = []
-        """Callbacks that wait for room, each with how much."""
-        self._writer.on_room = self._tell_room
+        writer.on_room = self._tell_room
+        return writer
 
     def on_failed(self, callback: Callable[[OSError], None]) -> None:
         """Have this called on the engine's thread once the writer has stopped for good."""
@@ -140,16 +149,52 @@ class Ledger:
             else:
                 found = recover(disk, folder) or _begin(disk, folder, settings, clock, new_ledger_id)
             ledger = cls(disk, folder, settings, clock, found, log)
-            ledger._spares.find()
-            # The newest segment's name may never have been synced: before the head names it, it is.
-            disk.sync_folder(folder)
-            ledger._writer.publish()
-            disk.sync_folder(folder)
+            ledger._publish()
         except OSError as error:
             raise Unavailable(f"the ledger in {folder} cannot be opened: {error}") from error
-        if not ledger._spares.prepared:
-            ledger._spares.prepare()
         return ledger
+
+    def _publish(self) -> None:
+        """Write the first head of this life, and prepare for appending."""
+        self._spares.find()
+        # The newest segment's name may never have been synced: before the head names it, it is.
+        self._disk.sync_folder(self._folder)
+        self._writer.publish()
+        self._disk.sync_folder(self._folder)
+        if not self._spares.prepared:
+            self._spares.prepare()
+
+    @classmethod
+    def follow(
+        cls, disk: Disk, folder: str, settings: LedgerSettings, clock: Clock, log: ReplicatedLog
+    ) -> "Ledger":
+        """Open the copy of a log that another server owns, for reading, once there is something in it.
+
+        `look` takes note of what has come since, and `own` makes it a ledger for appending.
+        """
+        copy = log.copy
+        assert copy.ledger_id is not None, "something is in the copy"
+        ledger = cls(
+            disk, folder, settings, clock, Recovered(copy.ledger_id, copy.reader.segments, False, []), log
+        )
+        ledger._followed = log
+        return ledger
+
+    def look(self) -> None:
+        """Let what has come into a copy that is followed be readable."""
+        if self._followed is not None:
+            self._writer.durable_seq = self._followed.copy.last_seq
+            self.next_seq = self._writer.durable_seq + 1
+
+    def own(self) -> None:
+        """Append from now on: the log was claimed, and nobody else writes to the copy. Raises `Unavailable`."""
+        self._followed = None
+        self._writer = self._writer_at_the_end()
+        self.next_seq = self._writer.durable_seq + 1
+        try:
+            self._publish()
+        except OSError as error:
+            raise Unavailable(f"the ledger in {self._folder} cannot be opened: {error}") from error
 
     @property
     def replicated(self) -> bool:
@@ -202,7 +247,12 @@ class Ledger:
             raise ValueError("a unit has at least one record")
         content_bytes = unit.content_bytes
         need_bytes = self.check_size(content_bytes)
-        if writer.failed is not None or self._closed or (spares.error is not None and not essential):
+        if (
+            writer.failed is not None
+            or self._closed
+            or self._followed is not None
+            or (spares.error is not None and not essential)
+        ):
             raise self._refusal()
         queued_bytes = self._appended_bytes - writer.finished_bytes + content_bytes
         if queued_bytes > self._settings.queue_max_bytes and not essential:
@@ -267,6 +317,8 @@ class Ledger:
             return Unavailable(
                 f"the {self._log.medium} failed ({self._writer.failed}); nothing is accepted any more"
             )
+        if self._followed is not None:
+            return Unavailable("this server stands by")
         if self._closed:
             return Unavailable("the server is stopping")
         if self._spares.error is not None:

@@ -86,6 +86,8 @@ class World(Insides):
         self.expects_errors = False
         """Whether errors that end one message are kept in `isolated`, instead of being raised."""
         self.isolated: list[tuple[int, Exception]] = []
+        self.in_steps = False
+        """Whether a life begins step by step, as that of a standby does, also without a log."""
         self.log = log
         self.node = node
         self.id_check = b""
@@ -103,6 +105,8 @@ class World(Insides):
         self._claims = 0
         self._seed = seed
         self._engine: Engine | None = None
+        self._following: Engine | None = None
+        """The engine of a standby, which follows the log."""
         if start:
             self.start()
 
@@ -118,9 +122,22 @@ class World(Insides):
     def start(self, set_aside: Sequence[int] = ()) -> Engine:
         """Begin a life: recover what the last one left, without some records. Raises what recovery raises.
 
-        With a log, this node claims it, unless it has done so as a standby.
+        With a log, this node claims it, unless it has done so as a standby; what it has followed need not be read again.
         """
-        ledger = self._open_ledger()
+        engine, self._following = self._following, None
+        if engine is None:
+            engine = self._engine_on(self._open_ledger())
+        else:
+            if self.side is None or not self.side.owns:
+                self.claim()
+            engine.ledger.own()
+        while self.in_steps and engine.follow(set_aside):
+            pass
+        engine.recover(set_aside)
+        self._engine = engine
+        return engine
+
+    def _engine_on(self, ledger: Ledger) -> Engine:
         registry = SimulatedRegistry(self.registry_disk)
         given = Surroundings(
             ledger=ledger,
@@ -141,10 +158,7 @@ class World(Insides):
             dead_block_bits=self.dead_block_bits,
             on_isolated=self._isolated,
         )
-        engine = Engine(given)
-        engine.recover(set_aside)
-        self._engine = engine
-        return engine
+        return Engine(given)
 
     def _open_ledger(self) -> Ledger:
         if self.running:
@@ -165,6 +179,19 @@ class World(Insides):
         copy = LedgerCopy.open(self.disk, "ledger")
         self.side = ReplicatedLog(self.connection, copy, LogNode(self.node, self.id_check), self.part_bytes)
         return self.side
+
+    def follow(self) -> None:
+        """As a standby, read what is new in the log, and let an engine follow it, from which `start` goes on."""
+        side = self.side or self.stand_by()
+        while side.follow(_WAIT_S):
+            pass
+        if self._following is not None:
+            self._following.ledger.look()
+        elif side.copy.reader.segments:
+            ledger = Ledger.follow(self.disk, "ledger", self.ledger_settings, self.clock, side)
+            self._following = self._engine_on(ledger)
+        while self._following is not None and self._following.follow():
+            pass
 
     def claim(self) -> ReplicatedLog:
         """Become the owner of the log, as a standby or anew; `start` makes an engine of it. Raises what a claim raises."""
@@ -206,11 +233,12 @@ class World(Insides):
             self.connection.closed = True
 
     def _end_engine(self) -> None:
-        engine, self._engine = self._engine, None
+        engines, self._engine, self._following = (self._engine, self._following), None, None
         self.offloaded.clear()
         self.outlet.forget()
-        if engine is not None:
-            engine.parts.state.registry.close()
+        for engine in engines:
+            if engine is not None:
+                engine.parts.state.registry.close()
 
     # Steps
 

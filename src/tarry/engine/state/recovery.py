@@ -2,10 +2,15 @@
 
 The registry gives what it has reached, the ledger the rest. Of what waits, the index has everything up to its cursor, so that
 only the ledger above it is read, keys alone, into the tail. What the index cannot be trusted with is refused here.
+
+    begin     what the registry and the index have
+    follow    some more of the ledger; a server that stands by does this all the time, and so has little left to do when
+              the ledger becomes its own
+    run       whatever of this was not done, and what can only be said at the head: what waits, and what may have been sent
 """
 
 from collections.abc import Collection
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +31,12 @@ from tarry.ledger.record import Key, Kind, decode, decode_many
 from tarry.ledger.replay import Frame
 
 READ_TOGETHER: Final = 1_000
+FOLLOW_RECORDS: Final = 10_000
+"""Records of one step of following: some tens of milliseconds of work."""
+DROP_DEAD_KEYS: Final = 1_000_000
+
+WaitingKeys = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.uint16], NDArray[np.bool_]]
+"""Fire instants, seqs and lanes of what waits, and which of them are delayed entries."""
 
 
 class AheadOfLedger(Unavailable):
@@ -50,15 +61,24 @@ class Recovery:
         self._bodies = bodies
         self._sizes = sizes
         self._entering = entering
+        self._begun = False
+        self._applied = 0
+        """The seq up to which the registry had everything."""
+        self._cursor = 0
+        """The seq up to which the index has everything that waits."""
+        self._next_seq = 0
+        """The seq that is read next."""
+        self._waiting: list[WaitingKeys] = []
+        self._waiting_keys = 0
+        self._drop_dead_above = DROP_DEAD_KEYS
 
     def run(self, set_aside: Collection[int], now_ms: int) -> None:
         """Arrive at the state of the ledger, without the records at some seqs."""
         state, horizon = self._state, self._horizon
-        applied = self._load()
-        state.aside.seqs.update(set_aside)
-        view = self._newest(now_ms)
-        cursor = 0 if view is None else view.cursor
-        self._ready_overdue(self._replay(applied, cursor))
+        view = self._newest(now_ms) if self._begun else self._begin(set_aside, now_ms)
+        for frame in self._ledger.frames(self._next_seq):
+            self._take(frame)
+        self._ready_overdue(self._wait())
         state.topics.replayed()
         self._entering.effective_seq = self._ledger.durable_seq
         state.recovered(self._ledger.durable_seq, now_ms)
@@ -66,6 +86,30 @@ class Recovery:
         if view is not None:
             horizon.take(view)
         horizon.advance(now_ms)
+
+    def follow(self, set_aside: Collection[int], now_ms: int) -> bool:
+        """Take some more of the ledger; whether there is more."""
+        if not self._begun:
+            self._begin(set_aside, now_ms)
+        records = 0
+        for frame in self._ledger.frames(self._next_seq):
+            self._take(frame)
+            records += frame.count
+            if records >= FOLLOW_RECORDS:
+                break
+        self._entering.effective_seq = self._next_seq - 1
+        return self._next_seq <= self._ledger.durable_seq
+
+    def _begin(self, set_aside: Collection[int], now_ms: int) -> IndexView | None:
+        self._applied = self._load()
+        self._state.aside.seqs.update(set_aside)
+        view = self._newest(now_ms)
+        self._cursor = 0 if view is None else view.cursor
+        self._next_seq = self._state.replayed_from = max(
+            self._ledger.first_seq, min(self._applied, self._cursor) + 1
+        )
+        self._begun = True
+        return view
 
     def _newest(self, now_ms: int) -> IndexView | None:
         """The index's newest version; None while it cannot be read, which the horizon tries again."""
@@ -108,39 +152,59 @@ class Recovery:
         self._state.load()
         return applied
 
-    def _replay(self, applied: int, cursor: int) -> NDArray[np.int64]:
-        """Keys of everything above the cursor, whole records above the registry's seq.
+    def _take(self, frame: Frame) -> None:
+        """Take the keys of what is above the cursor, and whole records above the registry's seq."""
+        state, fixed = self._state, frame.fixed
+        seqs = np.arange(frame.first_seq, frame.first_seq + frame.count, dtype=np.int64)
+        self._sizes.add_many(frame.first_seq, fixed["size"].astype(np.int64))
+        kills = fixed["kills_seq"]
+        state.dead.add_many(kills[kills > 0])
+        fire = fixed["fire_at_ms"]
+        delayed = (fixed["kind"] == Kind.ENTRY) & (fire > 0)
+        chosen = ((fixed["kind"] == Kind.PUT) | delayed) & (seqs > self._cursor)
+        if chosen.any():
+            due = fire[chosen].astype(np.int64), seqs[chosen], fixed["lane"][chosen].astype(np.uint16)
+            self._waiting.append((*due, delayed[chosen]))
+            self._waiting_keys += len(due[1])
+            if self._waiting_keys > self._drop_dead_above:
+                self._drop_dead()
+        if frame.first_seq + frame.count > self._applied + 1:
+            self._decide(frame, max(0, self._applied + 1 - frame.first_seq))
+        self._next_seq = frame.first_seq + frame.count
+
+    def _drop_dead(self) -> None:
+        """Forget the keys of what has ended: who stands by for long reads many times what waits."""
+        fires, seqs, lanes, delayed = (np.concatenate(column) for column in zip(*self._waiting, strict=True))
+        alive = self._alive(seqs, delayed, self._state.topics.waiting_seqs())
+        self._waiting = [(fires[alive], seqs[alive], lanes[alive], delayed[alive])]
+        self._waiting_keys = int(alive.sum())
+        self._drop_dead_above = max(DROP_DEAD_KEYS, 2 * self._waiting_keys)
+
+    def _alive(
+        self, seqs: NDArray[np.int64], delayed: NDArray[np.bool_], entries_waiting: NDArray[np.int64]
+    ) -> NDArray[np.bool_]:
+        """Whether each of these still waits: a delayed entry does if its topic says so."""
+        return ~self._state.dead.contains_many(seqs) & (~delayed | np.isin(seqs, entries_waiting))
+
+    def _wait(self) -> NDArray[np.int64]:
+        """Put what waits into the tail.
 
         Gives the seqs of delayed entries that may be below the watermark: of those up to the cursor, and of those whose
         records are reclaimed because nobody needs them, no key was read.
         """
-        state, waiting = self._state, list[Any]()
-        state.replayed_from = max(self._ledger.first_seq, min(applied, cursor) + 1)
-        for frame in self._ledger.frames(state.replayed_from):
-            fixed = frame.fixed
-            seqs = np.arange(frame.first_seq, frame.first_seq + frame.count, dtype=np.int64)
-            self._sizes.add_many(frame.first_seq, fixed["size"].astype(np.int64))
-            kills = fixed["kills_seq"]
-            state.dead.add_many(kills[kills > 0])
-            fire = fixed["fire_at_ms"]
-            delayed = (fixed["kind"] == Kind.ENTRY) & (fire > 0)
-            chosen = ((fixed["kind"] == Kind.PUT) | delayed) & (seqs > cursor)
-            if chosen.any():
-                due = fire[chosen].astype(np.int64), seqs[chosen], fixed["lane"][chosen].astype(np.uint16)
-                waiting.append((*due, delayed[chosen]))
-            if frame.first_seq + frame.count > applied + 1:
-                self._decide(frame, max(0, applied + 1 - frame.first_seq))
-        # A delayed entry waits if its topic says so; the others were ready before.
+        state = self._state
         entries_waiting = state.topics.waiting_seqs()
-        unread = max(cursor, self._ledger.first_seq - 1)
+        unread = max(self._cursor, self._ledger.first_seq - 1)
         overdue = [entries_waiting[entries_waiting <= unread]]
-        for fires, seqs, lanes, delayed in waiting:
-            alive = ~state.dead.contains_many(seqs) & (~delayed | np.isin(seqs, entries_waiting))
+        for fires, seqs, lanes, delayed in self._waiting:
+            # Delayed entries that do not wait were ready before.
+            alive = self._alive(seqs, delayed, entries_waiting)
             ready = alive & delayed & state.passed.passed(fires, seqs)
             overdue.append(seqs[ready])
             alive &= ~ready
             if alive.any():
                 self._horizon.tail.add_many(fires[alive], seqs[alive], lanes[alive])
+        self._waiting = []
         return np.concatenate(overdue)
 
     def _decide(self, frame: Frame, start: int) -> None:

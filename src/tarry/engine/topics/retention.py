@@ -61,9 +61,13 @@ class Retention:
         self._room = 0
         """How much more this turn may look at."""
 
+    def let_go(self, now_ms: int) -> bool:
+        """Forget entries that everybody was done with a while ago; whether there may be more of them."""
+        return self._records.let_go(now_ms)
+
     def turn(self, now_ms: int) -> int:
         """Look at topics that have such a policy; gives the instant of the next turn."""
-        again_ms = now_ms + (SOON_MS if self._records.let_go(now_ms) else EVERY_MS)
+        again_ms = now_ms + (SOON_MS if self.let_go(now_ms) else EVERY_MS)
         said = self._policies.says(*FIELDS)
         if not said and not self._upheld:
             return again_ms

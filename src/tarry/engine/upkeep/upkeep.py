@@ -137,6 +137,18 @@ class Upkeep:
         under_way = self.reclaim.searching or self._sweep is not None
         return min(again_ms, now_ms + STEP_EVERY_MS) if under_way else again_ms
 
+    def follow(self, now_ms: int) -> None:
+        """Keep the registry up to date with a ledger that another server appends to. Nothing is appended here."""
+        if _is_due(self._next_flush_ms, self._settings.flush_every_ms, now_ms):
+            self._next_flush_ms = now_ms + self._settings.flush_every_ms
+            level = self._journal.effective_seq == self._journal.durable_seq
+            if level and self._flushing is None and self._state.dirty:
+                _ = self.flush()
+        if _is_due(self._next_reclaim_ms, self._settings.reclaim_every_ms, now_ms):
+            self._next_reclaim_ms = now_ms + self._settings.reclaim_every_ms
+            self._prune(now_ms)
+        self._retention.let_go(now_ms)
+
     # The watermark
 
     def mark(self, now_ms: int) -> None:

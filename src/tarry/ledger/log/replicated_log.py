@@ -111,6 +111,10 @@ class ReplicatedLog:
         """How many void records were read."""
         return self._fold.void.total() + (self._ownership.void if self._ownership else 0)
 
+    def read_again(self) -> None:
+        """Read on where the copy ends: an error may have come between a record and the copy of it."""
+        self._fold = Fold(self.copy.position)
+
     def lag(self) -> int:
         """How many records of the log are not read yet; raises `Unavailable`."""
         return max(0, self._partition.ends()[1] - self._fold.offset)

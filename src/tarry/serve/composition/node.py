@@ -95,6 +95,14 @@ class ClusterNode:
         self._side = await owned
         return self._side
 
+    @property
+    def followed(self) -> ReplicatedLog | None:
+        """The log, once this server has caught up with it, and its copy has something to read."""
+        standby = self._standby
+        if standby is None or not standby.stands or not standby.side.copy.reader.segments:
+            return None
+        return standby.side
+
     async def leave(self) -> None:
         """Leave the group, so that another server takes over at once. The ledger was released, if it was this server's."""
         if self._standby is not None:

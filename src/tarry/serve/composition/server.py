@@ -72,6 +72,8 @@ FLUSH_WITHIN_S: Final = 10.0
 
 FAREWELL_S: Final = 5.0
 """A server whose ledger has stopped answers for this long with the reason; then it ends, and is started again by its supervisor."""
+FOLLOW_EVERY_S: Final = 0.05
+"""So often the engine of a standby looks for what is new."""
 SHARED_FAREWELL_S: Final = 0.1
 """Such a farewell where another server goes on with the ledger: clients are to find that one soon."""
 
@@ -228,19 +230,45 @@ class Server:
         node = self._node = cluster_node(config, self._folder, self._clock, self._url)
         await listener.start(node.app(self._access, door_settings(config)))
         owning = asyncio.create_task(self._own(node))
-        stopping = asyncio.create_task(stop.wait())
-        await asyncio.wait((owning, stopping), return_when=asyncio.FIRST_COMPLETED)
-        stopping.cancel()
-        if not owning.done():
-            owning.cancel()
-            return False
-        self._shared_log = await owning
-        return True
+        others = [asyncio.create_task(stop.wait()), asyncio.create_task(self._follow(node))]
+        try:
+            await asyncio.wait((owning, *others), return_when=asyncio.FIRST_COMPLETED)
+            if owning.done():
+                self._shared_log = owning.result()
+            elif not stop.is_set():
+                # The engine that follows has failed.
+                await others[1]
+        finally:
+            for task in (owning, *others):
+                task.cancel()
+        return self._shared_log is not None
 
     async def _own(self, node: "ClusterNode") -> ReplicatedLog:
         await node.inspect()
         print(f"tarry: standing by on {self._url}", flush=True)  # noqa: T201 - who started us waits for it
         return await node.owned()
+
+    async def _follow(self, node: "ClusterNode") -> None:
+        """Let an engine follow the log all the time: so a takeover with much that waits takes no longer than one with little."""
+        more = False
+        while True:
+            await asyncio.sleep(0 if more else FOLLOW_EVERY_S)
+            more = self._follow_some(node)
+
+    def _follow_some(self, node: "ClusterNode") -> bool:
+        """Let the engine follow a step; whether there is more. The first makes it."""
+        if self._engine is not None and self._ledger is not None:
+            self._ledger.look()
+            return self._engine.follow(self._set_aside)
+        log = node.followed
+        if log is None:
+            return False
+        ledger = self._ledger = Ledger.follow(
+            RealDisk(), str(self._folder.ledger), ledger_settings(self._config), self._clock, log
+        )
+        self._folder.check_key(ledger.ledger_id)
+        self._engine = self._mended_engine(ledger, lambda engine: engine.follow(self._set_aside))
+        return True
 
     async def start(self) -> str:
         """Open everything and begin to accept; gives the URL."""
@@ -302,6 +330,10 @@ class Server:
         return url
 
     def _open_ledger(self) -> Ledger:
+        if self._ledger is not None:
+            # It was followed, and is this server's now.
+            self._ledger.own()
+            return self._ledger
         # A missing key is told before anything is opened.
         self._folder.id_key()
         settings = ledger_settings(self._config)
@@ -313,7 +345,20 @@ class Server:
         return ledger
 
     def _recovered_engine(self, ledger: Ledger) -> Engine:
-        """An engine in the state of the ledger's head; a damaged registry is made again first."""
+        """An engine in the state of the ledger's head."""
+        engine = self._engine
+        if engine is None:
+            engine = self._mended_engine(ledger, lambda engine: engine.recover(self._set_aside))
+        else:
+            engine.recover(self._set_aside)
+        publish(str(self._folder.ledger), engine.set_aside)
+        # What is there now stays: the collector need not look at it again.
+        gc.collect()
+        gc.freeze()
+        return engine
+
+    def _mended_engine(self, ledger: Ledger, begin: Callable[[Engine], object]) -> Engine:
+        """An engine that has read the registry; a damaged one is made again first."""
         self._folder.registry.mkdir(mode=0o700, exist_ok=True)
         folder = str(self._folder.registry)
         remove_backups(folder)
@@ -321,19 +366,15 @@ class Server:
             if (reason := marked_damaged(folder)) is not None:
                 raise RegistryDamage("marked", reason)
             engine = self._engine_on(ledger)
-            engine.recover(self._set_aside)
+            begin(engine)
         except RegistryDamage as damage:
             log.error("recovery: %s", damage)
             self._replace_registry(ledger, damage)
             unmark(folder)
             engine = self._engine_on(ledger)
-            engine.recover(self._set_aside)
-        publish(str(self._folder.ledger), engine.set_aside)
+            begin(engine)
         assert self._registry is not None
         self._registry.on_damage = self._registry_damaged
-        # What is there now stays: the collector need not look at it again.
-        gc.collect()
-        gc.freeze()
         return engine
 
     def _registry_damaged(self, damage: RegistryDamage) -> None:

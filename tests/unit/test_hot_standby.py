@@ -1,0 +1,128 @@
+"""A standby whose engine follows the log has the state of an owner, and has little left to do when it becomes one."""
+
+import pytest
+
+from tarry.core.errors import Unavailable
+from tarry.core.message import Message
+from tarry.engine.state import recovery
+from tarry.ledger.record import NO_KEY
+from tarry.ledger.replay import Frame
+from tarry.testing.log import SimulatedLog
+from tarry.testing.world import World
+
+
+def standby(log: SimulatedLog, name: str, owner: World) -> World:
+    world = World(log=log, node=name, start=False)
+    world.clock = world.outlet.clock = owner.clock
+    world.stand_by()
+    return world
+
+
+def message(number: int, delay_ms: int) -> Message:
+    return Message(destination=f"sim://shop/{number}", delay_ms=delay_ms, owner=f"o{number % 3}")
+
+
+def work(owner: World, turns: range) -> list[str]:
+    """Schedule, cancel, restart, deliver."""
+    ids: list[str] = []
+    for turn in turns:
+        ids += [
+            owner.settle(owner.engine.schedule(message(turn, delay))).id for delay in (500, 60_000, 900_000)
+        ]
+        if turn % 3 == 0:
+            owner.settle(owner.engine.cancel(ids[-1]))
+        if turn % 4 == 0:
+            owner.settle(owner.engine.restart(ids[-2], delay_ms=120_000))
+        owner.run(400)
+    return ids
+
+
+def entries(world: World) -> list[tuple[int, int]]:
+    """Whatever waits, in the order of keys."""
+    fires, seqs, _ = world.engine.parts.horizon.entries(NO_KEY, 100_000)
+    alive = ~world.engine.parts.state.dead.contains_many(seqs)
+    return list(zip(fires[alive].tolist(), seqs[alive].tolist(), strict=True))
+
+
+def test_it_takes_over_with_the_state_of_one_that_starts_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Small, so that the standby stops in the middle, and forgets dead keys on the way.
+    monkeypatch.setattr(recovery, "FOLLOW_RECORDS", 3)
+    monkeypatch.setattr(recovery, "DROP_DEAD_KEYS", 5)
+    log = SimulatedLog()
+    a = World(log=log, node="a")
+    b, c = standby(log, "b", a), standby(log, "c", a)
+    for turn in range(0, 40, 2):
+        work(a, range(turn, turn + 2))
+        b.follow()
+        while b.work():
+            pass
+    work(a, range(40, 42))
+    a.kill()
+    b.start()
+    hot_entries, hot = entries(b), b.engine.stats()
+    b.kill()
+    c.start()
+    cold = c.engine.stats()
+    # The claim between the two appends nothing.
+    assert hot_entries == entries(c)
+    assert (hot.pending, hot.owners, hot.counters, hot.watermark_ms) == (
+        cold.pending,
+        cold.owners,
+        cold.counters,
+        cold.watermark_ms,
+    )
+    assert hot.pending > 20
+    c.run(1_000_000)
+    assert c.engine.stats().pending == 0
+
+
+def test_little_is_read_at_the_takeover(monkeypatch: pytest.MonkeyPatch) -> None:
+    log = SimulatedLog()
+    a = World(log=log, node="a")
+    b = standby(log, "b", a)
+    work(a, range(20))
+    b.follow()
+    behind = a.engine.ledger.durable_seq
+    work(a, range(20, 21))
+    a.kill()
+    read: list[int] = []
+    take = recovery.Recovery._take
+
+    def noted(self: recovery.Recovery, frame: Frame) -> None:
+        read.append(frame.first_seq)
+        take(self, frame)
+
+    monkeypatch.setattr(recovery.Recovery, "_take", noted)
+    b.start()
+    assert read
+    assert min(read) > behind
+
+
+def test_its_registry_follows_so_that_its_own_restart_is_short() -> None:
+    log = SimulatedLog()
+    a = World(log=log, node="a")
+    b = standby(log, "b", a)
+    work(a, range(20))
+    b.follow()
+    a.clock.advance(1_000)
+    b.follow()
+    while b.work():
+        pass
+    b.kill()
+    b.stand_by()
+    b.follow()
+    assert b._following is not None
+    meta = b._following.parts.state.registry.meta
+    assert meta is not None
+    assert meta.applied_seq == a.engine.ledger.durable_seq
+
+
+def test_nothing_is_appended_while_it_follows() -> None:
+    log = SimulatedLog()
+    a = World(log=log, node="a")
+    b = standby(log, "b", a)
+    work(a, range(3))
+    b.follow()
+    assert b._following is not None
+    with pytest.raises(Unavailable, match="stands by"):
+        b._following.schedule(message(1, 10)).value()
