@@ -145,6 +145,14 @@ def test_the_package_alone_is_a_small_client(version: str, wheel: Path, server: 
         assert (lacking.returncode, lacking.stdout, lacking.stderr) == (7, "", told)
 
 
+def test_the_fixture_of_the_pytest_plugin_names_the_extra_that_it_needs(wheel: Path, tmp_path: Path) -> None:
+    installed = Installed(interpreter("3.11"), tmp_path / "env", wheel, "pytest")
+    (tmp_path / "test_it.py").write_text("def test_it(tarry_server): ...")
+    lacking = run(installed.bin / "python", "-m", "pytest", "-q", tmp_path / "test_it.py")
+    assert lacking.returncode == 1
+    assert "needs tarry[server]: pip install 'tarry[server]'" in lacking.stdout
+
+
 def test_the_lowest_versions_that_are_declared_work(wheel: Path, server: str, tmp_path: Path) -> None:
     lowest = [re.sub(r">=([^,]+).*", r"==\1", one) for one in PROJECT["dependencies"]]
     assert all("==" in one for one in lowest)

@@ -215,9 +215,9 @@ def test_the_command_line(
     id_ = tarry("schedule", "cli", "1", "--in", "1h", "--name", "n").out.strip()
     assert tarry("schedule", "cli", "2", "--in", "1h", "--name", "n").code == 4
     kept = tarry("schedule", "cli", "2", "--in", "1h", "--name", "n", "--on-conflict", "keep")
-    assert (kept.out.strip(), "is kept" in kept.err) == (id_, True)
+    assert (kept.out.strip(), "is scheduled already: nothing new" in kept.err) == (id_, True)
     replaced = tarry("schedule", "cli", "2", "--in", "1h", "--name", "n", "--on-conflict", "replace")
-    assert "in the place of" in replaced.err
+    assert "replaces the message of this name" in replaced.err
     (view,) = tarry("show", "--name", "n", "--json").json()
     assert (view["id"], view["payload"], view["name"]) == (replaced.out.strip(), "2", "n")
     assert tarry("restart", "--name", "n", "--in", "2h").code == 0

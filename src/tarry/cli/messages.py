@@ -122,9 +122,9 @@ def schedule(
     print(scheduled.id)
     due = show.instant(scheduled.due_at_ms)
     note = " (it is past due, so it goes out now)" if scheduled.past_due else ""
-    note = " (scheduled before with this key)" if scheduled.repeated else note
-    note = " (a message of this name waits already, and is kept)" if scheduled.kept else note
-    note = " (in the place of the one of this name that waited)" if scheduled.replaced else note
+    note = " (scheduled before with this key: nothing new)" if scheduled.repeated else note
+    note = " (a message of this name is scheduled already: nothing new)" if scheduled.kept else note
+    note = " (replaces the message of this name)" if scheduled.replaced else note
     show.err.print(f"due {due}  {show.from_now(scheduled.due_at_ms, show.now_ms())}{note}")
 
 

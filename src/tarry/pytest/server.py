@@ -8,6 +8,7 @@ import sys
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
+from importlib.util import find_spec
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
@@ -152,6 +153,8 @@ class Starter:
             raise
 
     def _started(self) -> socket.socket:
+        if find_spec("uvloop") is None:
+            raise ServerFailed("the fixture tarry_server needs tarry[server]: pip install 'tarry[server]'")
         if self._orders is None:
             # Each order is one packet.
             self._orders, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)

@@ -121,8 +121,8 @@ class Naming:
                     return self._keep(message.name, found)
                 case "fail":
                     raise Conflict(
-                        f"a message named {message.name!r} waits already; with on_conflict keep or replace it is kept, or"
-                        " gives way",
+                        f"a message named {message.name!r} is scheduled already; on_conflict=keep leaves it as it is, and"
+                        " on_conflict=replace puts this one in its place",
                         "named",
                     )
         except TarryError as error:
