@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tarry.core.errors import Unavailable
 from tarry.ledger.frame import FORMAT_VERSION, rows_parts, segment_id_of, unit_of
-from tarry.ledger.log.envelope import LogClaim, encode_claim, encode_frame
+from tarry.ledger.log.envelope import LogClaim, LogRelease, encode_claim, encode_frame, encode_release
 from tarry.ledger.log.fold import Fold, LogPosition, ValidClaim, ValidFrame
 from tarry.ledger.log.ownership import Ownership
 from tarry.ledger.log.partition import LogRecord
@@ -162,6 +162,99 @@ def test_seqs_are_dense_and_nothing_acknowledged_is_missing(
             )
     acknowledged = [seq for node in every for seq in node.acknowledged]
     assert len(acknowledged) == len(set(acknowledged)), "two nodes acknowledged the same seq"
+
+
+EPOCHS = st.integers(0, 4)
+claims = st.builds(
+    lambda epoch, name: [
+        encode_claim(epoch, LogClaim(name, name.encode(), LEDGER_ID, b"", FORMAT_VERSION, 1, 0))
+    ],
+    EPOCHS,
+    st.sampled_from("abc"),
+)
+
+
+def frame_of(epoch: int, first_seq: int, records: int, size: int) -> list[bytes]:
+    """The records of a frame, in parts."""
+    unit = unit_of([record(first_seq + n, size) for n in range(records)])
+    pieces = rows_parts([unit], segment_id_of(LEDGER_ID, 1), 0, first_seq)
+    # An owner writes one frame at each place.
+    place = 4096 + 8 * (first_seq + 16 * (records + 4 * size))
+    return encode_frame(epoch, 1, place, pieces, part_bytes=PART_BYTES)
+
+
+frames = st.builds(frame_of, EPOCHS, st.integers(1, 8), st.integers(1, 3), st.sampled_from((0, 40, 300)))
+releases = EPOCHS.map(lambda epoch: [encode_release(epoch, LogRelease("a", 0))])
+foreign = st.just([b"somebody else's record"])
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.lists(st.one_of(claims, frames, frames, releases, foreign), max_size=30), st.data())
+def test_any_records_in_any_order_fold_to_dense_seqs(written: list[list[bytes]], data: st.DataObject) -> None:
+    """No writer keeps to any rule here: epochs and seqs are anyone's, and parts of frames mix, are missing or come twice."""
+    log = mixed(written, data)
+    fold, epoch, next_seq = Fold(), 0, 1
+    for offset, record_ in enumerate(log):
+        valid = fold.take(offset, record_)
+        assert fold.position.epoch - epoch == isinstance(valid, ValidClaim)
+        epoch = fold.position.epoch
+        if isinstance(valid, ValidFrame):
+            assert valid.first_seq == next_seq
+            assert epoch > 0
+            next_seq += valid.header.records
+        assert fold.position.next_seq == next_seq
+
+
+def mixed(written: list[list[bytes]], data: st.DataObject) -> list[bytes]:
+    """What several writers wrote, each in order, as it comes into the log; some parts are lost, and some come twice."""
+    queues = [list(records) for records in written]
+    log: list[bytes] = []
+    while queues:
+        at = data.draw(st.integers(0, min(2, len(queues) - 1)))
+        fate = data.draw(st.sampled_from(("comes", "comes", "comes", "comes", "twice", "lost")))
+        log += queues[at][:1] * {"comes": 1, "twice": 2, "lost": 0}[fate]
+        del queues[at][0]
+        if not queues[at]:
+            del queues[at]
+    return log
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(steps, min_size=20, max_size=60), st.integers(0, 1 << 32), st.data())
+def test_void_records_change_nothing_wherever_they_stand(
+    script: list[tuple[str, int, int]], seed: int, data: st.DataObject
+) -> None:
+    log = SimulatedLog(Random(seed))
+    every = [Node(log, f"node {n}") for n in range(NODES)]
+    for turn, (act, which, number) in enumerate([("claim", 0, 0), *script], 1):
+        if act == "claim":
+            every[which].claim(turn)
+        elif act == "append":
+            every[which].append(turn, number)
+        elif act == "arrive":
+            every[which].partition.arrive()
+    records = log.records()
+    before, whole = folded(records)
+    fold, noisy = Fold(), list[bytes]()
+    for one in records:
+        epoch = fold.position.epoch
+        for _ in range(data.draw(st.integers(0, 2))):
+            other = data.draw(st.sampled_from([one for one in range(6) if one not in (epoch, epoch + 1)]))
+            noisy += data.draw(
+                st.sampled_from(
+                    (
+                        [b"somebody else's record"],
+                        frame_of(other, fold.position.next_seq, 1, 200),
+                        [encode_claim(other, LogClaim("late", b"", LEDGER_ID, b"", FORMAT_VERSION, 1, 0))],
+                        [encode_release(other, LogRelease("late", 0))],
+                    )
+                )
+            )
+        noisy.append(one.data)
+        fold.take(*one)
+    after, again = folded([LogRecord(offset, record_) for offset, record_ in enumerate(noisy)])
+    assert after == before
+    assert again.position[1:] == whole.position[1:]
 
 
 @given(st.lists(steps, min_size=10, max_size=60), st.integers(0, 1 << 32), st.data())

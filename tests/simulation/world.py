@@ -737,6 +737,7 @@ class Simulation:
                 # A file of the index that is gone is looked for again after a while, in a newer version.
                 self._all_at_once()
                 self.clock.advance(AGAIN_MS)
+                self._all_at_once()
             try:
                 views[msg.token] = answer.value()
             except NotFound:

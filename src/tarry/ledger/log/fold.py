@@ -1,6 +1,6 @@
 """The rule of every reader: which records of the log are valid, decided in the order of their offsets (R14).
 
-The state is (epoch, next seq).
+The state is (epoch, next seq). Before the first claim the epoch is 0, which nobody has.
 
     record                        valid if                                          it then
     ----------------------------  ------------------------------------------------  -------------------------
@@ -55,7 +55,7 @@ class Void(StrEnum):
     TAKEN = "taken"
     """A claim of an epoch that had been claimed."""
     SUPERSEDED = "superseded"
-    """A frame or release of an owner that is not the owner any more."""
+    """A frame or release of whoever is not the owner, or not any more."""
     UNFINISHED = "unfinished"
     """Parts of a frame that never became whole."""
     DISPLACED = "displaced"
@@ -136,7 +136,7 @@ class Fold:
         envelope, content = decoded
         if envelope.kind is EnvelopeKind.CLAIM:
             return self._claimed(envelope, content)
-        if envelope.epoch != self._epoch:
+        if envelope.epoch != self._epoch or not self._epoch:
             self._pass_over(Void.SUPERSEDED)
             return None
         if envelope.kind is EnvelopeKind.RELEASE:
