@@ -435,7 +435,7 @@ def test_what_is_due_while_a_burst_is_written_gathers_and_goes_in_one_turn(bench
     assert reader.payloads == [b"0", b"1", b"2", b"3", b"4"]
 
 
-def test_what_gathers_is_not_below_the_watermark() -> None:
+def test_watermark_stays_below_messages_waiting_for_a_burst() -> None:
     bench = Bench(ledger_settings=LedgerSettings(segment_bytes=1 << 20, commit_max_records=1))
     bench.schedule(delay_ms=103)
     bench.wait(100)

@@ -58,6 +58,21 @@ def test_modules_do_not_import_each_other_in_circles() -> None:
     assert not [sorted(cycle) for cycle in cycles(imports(modules()))]
 
 
+FACADE = {"tarry.engine.engine", "tarry.engine.api", "tarry.engine.answer"}
+
+
+def test_doors_import_the_facade_of_the_engine_and_nothing_else_of_it() -> None:
+    """The contract `facade` lists the rooms that there were when it was written; this finds any other too."""
+    graph = imports(modules())
+    doors = {name: found for name, found in graph.items() if name.startswith("tarry.doors.")}
+    assert FACADE <= set().union(*doors.values())
+    inside = {
+        name: sorted(one for one in found if one.startswith("tarry.engine") and one not in FACADE)
+        for name, found in doors.items()
+    }
+    assert not {name: found for name, found in inside.items() if found}
+
+
 def test_doors_do_not_reach_through_the_engine() -> None:
     reaches = [
         f"{path.relative_to(SOURCES)}:{at}: {line.strip()}"

@@ -1,4 +1,4 @@
-"""The names of the engine that doors may use beside the façade: value types, what is waited for, and bounds.
+"""The names of the engine that doors may use beside the façade: value types, answers, and bounds.
 
 Where in the engine each is made is no concern of a door; `.importlinter` keeps doors to this module, `engine` and `answer`.
 """

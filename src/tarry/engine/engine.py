@@ -99,7 +99,7 @@ class Engine:
         return self.parts.horizon.view
 
     def tell_of_sent(self, on_sent: OnSent) -> None:
-        """Have a function told of what is sent: the door, the lateness and how many."""
+        """Have a function told of sent messages: the door, the lateness and how many."""
         self.parts.dispatcher.sent.on_sent = on_sent
 
     def tell_of_earlier(self, on_earlier: Callable[[int], None]) -> None:
@@ -108,7 +108,7 @@ class Engine:
 
     @property
     def traced(self) -> bool:
-        """Whether somebody is told of what is accepted and sent."""
+        """Whether a tracer is told of accepted and sent messages."""
         return self.parts.tracing is not None
 
     @property
@@ -203,7 +203,7 @@ class Engine:
         )
 
     def pump(self) -> None:
-        """Give out what became visible to consumers since the last turn."""
+        """Give out entries that became visible to consumers since the last turn."""
         self.parts.pumping.pump()
 
     @property

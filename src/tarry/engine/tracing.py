@@ -1,4 +1,4 @@
-"""Telling a tracer of what is accepted and what is sent. Without a tracer there is none of this.
+"""Tells a tracer of accepted and sent messages. Without a tracer there is none of this.
 
 An operation that accepts is one span, which ends with its answer; its context goes into the records. What is sent into Tarry's own
 topics is told once that is durable, with the context from the records. Attempts of outlets are told by `flights`.

@@ -306,7 +306,7 @@ class GrpcConnection(Sending):
     # Life
 
     def stop(self) -> None:
-        """Begin nothing more; what is under way may end."""
+        """Begin no more calls; those under way may end."""
         if not self._stopping and not self.closed:
             self._stopping = True
             self._say_goodbye(ErrorCode.NO_ERROR, "")
@@ -356,7 +356,7 @@ class GrpcConnection(Sending):
         self.write(frame(frames.GOAWAY, 0, 0, payload))
 
     def close(self) -> None:
-        """Let go of everything, and close once what was written is sent."""
+        """Let go of all calls, and close once the written frames are sent."""
         if not self.closed:
             self.closed = True
             for stream in list(self.streams.values()):

@@ -71,7 +71,7 @@ class Http2Frames:
         self._begun = False
 
     def feed(self, data: bytes) -> Generator[Http2Frame]:
-        """Each whole frame; raises `Broken` at the first that is none. Frames that are not taken come with the next bytes."""
+        """Each whole frame; raises `Broken` at the first that is malformed. Frames that are not taken come with the next bytes."""
         if self._rest:
             data = self._rest + data
             self._rest = b""

@@ -52,7 +52,7 @@ class Sending:
         self._unsent.append(data)
 
     def flush(self) -> None:
-        """Send what was written."""
+        """Send the frames that were written."""
         if self._unsent:
             unsent, self._unsent = self._unsent, []
             self._out.write(b"".join(unsent))

@@ -1,4 +1,4 @@
-"""One stream of a connection: what comes on it, and what goes out as the client's windows allow."""
+"""One stream of a connection: frames that come on it, and data that go out as the client's windows allow."""
 
 from collections.abc import Callable
 from typing import Final, Protocol
@@ -112,7 +112,7 @@ class GrpcStream:
         self._sent_bytes = 0
         """How much of that is sent."""
         self._ending: bytes | None = None
-        """The frame that ends it, behind what is not sent."""
+        """The frame that ends it, behind data that are not sent yet."""
 
     # What comes
 
@@ -173,7 +173,7 @@ class GrpcStream:
             receiver.lost()
         self._sent()
 
-    # What goes out
+    # Going out
 
     def begin(self, block: bytes) -> None:
         """Send the fields that come first."""
@@ -211,7 +211,7 @@ class GrpcStream:
             self.go_on()
 
     def go_on(self) -> None:
-        """Send what is allowed."""
+        """Send as much data as the windows allow."""
         connection = self._connection
         while self._unsent:
             at = self._sent_bytes

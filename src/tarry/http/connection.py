@@ -400,7 +400,7 @@ class HttpConnection(asyncio.Protocol):
         self._look_at_reading()
 
     def _end_with(self, status: int, header: bytes = b"") -> None:
-        """Refuse what is no request, and close."""
+        """Refuse bytes that are no request, and close."""
         self._seats.leave(self)
         self._rest = b""
         self.transport.write(status_line(status) + header + b"content-length: 0\r\n" + _CLOSE + b"\r\n")

@@ -14,7 +14,7 @@ class Taker(Protocol):
 
     transport: asyncio.Transport
     write_paused: bool
-    """Whether the client does not take what was sent."""
+    """Whether the client does not take the bytes that were sent."""
     keep_alive: bool
     """Whether the connection goes on behind the response."""
     expects: bool

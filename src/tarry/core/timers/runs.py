@@ -162,7 +162,7 @@ class Runs:
         self._heads = [(*run.key(run.start), number) for number, run in self._runs.items()]
         heapify(self._heads)
 
-    # Order in the house
+    # Compaction
 
     def tidy(self) -> None:
         """Give back some memory and do at most one merge: a bounded piece of work for each call."""

@@ -125,7 +125,7 @@ def preflight(_: Request) -> Response:
 
 
 def read_object(body: bytes, decoder: "msgspec.json.Decoder[T]") -> T:
-    """Decode a body that is a JSON object; says what is wrong with one that is none."""
+    """Decode a body that is a JSON object; says why another body is not one."""
     try:
         return decoder.decode(body)
     except ValidationError as error:

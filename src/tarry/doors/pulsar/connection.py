@@ -39,7 +39,7 @@ _Type = wire.BaseCommand
 _SEND: Final[int] = _Type.SEND
 _ACK: Final[int] = _Type.ACK
 _APART: Final = frozenset((_Type.ACK, _Type.FLOW, _Type.PING, _Type.PONG))
-"""Commands to which it makes no difference what was sent before them."""
+"""Commands that may overtake queued SENDs, and so do not flush them."""
 _UNCOUNTED: Final = frozenset((_Type.PING, _Type.PONG, _Type.FLOW, _Type.AUTH_RESPONSE))
 """Commands that keep a connection going, and are no operations of the token."""
 _read_command: Final = _Type.FromString

@@ -259,7 +259,7 @@ class Adoption:
         return answer
 
     def turn(self, now_ms: int) -> None:
-        """Cancel what had to wait. After the dispatcher's turn: then what is due is under way."""
+        """Cancel batches whose cancels had to wait. After the dispatcher's turn: due messages are under way by then."""
         if not self._undecided:
             return
         undecided, self._undecided = self._undecided, []

@@ -1,4 +1,4 @@
-"""Messages as columns: what is asked for, what is answered, and the units of the ledger in between."""
+"""Messages as columns: requests, answers, and the units of the ledger in between."""
 
 from collections.abc import Sequence
 

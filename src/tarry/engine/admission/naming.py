@@ -1,4 +1,4 @@
-"""Scheduling under a name: whether a message of that name waits is asked, and what follows from it decided, in one turn.
+"""Scheduling under a name: whether a message of that name waits is asked, and decided upon, in one turn.
 
 Requests for one name stand in line: the first is decided before the second is looked at, so that of the lines of a batch
 the later one finds what the earlier one did, although an answer of the index or a verdict may have to be waited for between.

@@ -8,7 +8,7 @@ from tarry.engine.state.pending import Pending
 
 
 class OwnerLimits:
-    """Asks what of an owner waits, and charges what is accepted."""
+    """Checks how many messages of an owner wait, and charges accepted ones to the owner's rate."""
 
     def __init__(self, pending: Pending) -> None:
         self._pending = pending
@@ -22,7 +22,7 @@ class OwnerLimits:
     def charge(self, holder: Holder, policy: Effective, level: Level, now_ms: int, before: int = 0) -> None:
         """Raise `TooManyPending` or `RateLimited`, or charge one message; `before` it come so many of its unit.
 
-        `level` has set a field of the policy. The last rule to be asked: what is refused for another reason is not charged.
+        `level` has set a field of the policy. The last rule to be asked: a message that is refused for another reason is not charged.
         """
         self._pending.check(holder, policy.max_pending_per_owner, level, before)
         if policy.accept_per_second:

@@ -38,7 +38,7 @@ _NOWHERE: Final = Bound("", "", effective())
 
 
 class Planner:
-    """Asks the rules, and lays out what is left."""
+    """Asks the rules, and lays out the rows that break none."""
 
     def __init__(
         self, journal: Journal, state: EngineState, destinations: Destinations, owner_limits: OwnerLimits

@@ -130,7 +130,7 @@ class Bodies:
         return body
 
     def version(self, seq: int) -> Put:
-        """The version that one record holds; raises as `one` does, and `Damage` for what is no version."""
+        """The version that one record holds; raises as `one` does, and `Damage` for a record of another kind."""
         return version_of(seq, self.one(seq))
 
     def enqueue(self, first_seq: int, unit: Unit) -> None:
@@ -228,7 +228,7 @@ class Bodies:
                 self.forget(seq)
 
     def turn(self, now_ms: int) -> None:
-        """Try again what failed, and fetch ahead what is due soon."""
+        """Try failed fetches again, and fetch the bodies of messages due soon ahead."""
         if self._again_at_ms is not None:
             if 0 < self._again_at_ms - now_ms <= AGAIN_MS:
                 return

@@ -1,8 +1,8 @@
-"""Messages that are due soon stand by: read and decoded ahead, so that this is not left to do at their due instant.
+"""The read-ahead: messages due soon are read and decoded before, so that this is not left to do at their due instant.
 
-When ten thousand are due at one instant, reading them takes as long as firing them does. So what is due soon is
-looked for now and then, and read a few at a time while nothing is due. It is speed alone: what does not stand by,
-because it was scheduled too late or is too much, is read when it is due, with the same result.
+When ten thousand messages are due at one instant, reading them takes as long as firing them does. So messages due soon are
+looked for now and then, and read a few at a time while nothing is due. It is speed alone: a message that was not read ahead,
+because it was scheduled too late or there are too many, is read when it is due, with the same result.
 """
 
 import logging
@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 
 AHEAD_MS: Final = 1_500
 LOOK_EVERY_MS: Final = 500
-"""A look finds what was scheduled at least half a second ahead, and there is a second to read a hundred thousand."""
+"""A look finds messages scheduled at least half a second ahead, and there is a second to read a hundred thousand."""
 
 SLICES: Final = 32
 MAX_SLICE: Final = 256
@@ -36,7 +36,7 @@ MAX_SLICE: Final = 256
 
 PACE_MS: Final = 5
 READ_WITHIN_MS: Final = 400
-"""Between two slices there is time for what is due, but not so much that many are not read in time."""
+"""Between two slices there is time for due messages, but not so much that many are not read in time."""
 
 MAX_ENTRIES: Final = 100_000
 MAX_BYTES: Final = 48 * 1024 * 1024
@@ -173,7 +173,7 @@ class Readahead:
             self._bytes -= slice_.some([seq]).size_bytes
 
     def turn(self, now_ms: int) -> int | None:
-        """Read some of what is due soon. Answers when there is more to read, if there is."""
+        """Read some messages due soon. Gives the instant at which to read more, if there are more."""
         if not TRICKS.read_ahead:
             return None
         if now_ms >= self._next_look_ms or self._next_look_ms - now_ms > LOOK_EVERY_MS:

@@ -1,4 +1,4 @@
-"""The walk of a bulk command: the messages that it chooses, a page at a time, and what is done with each.
+"""The walk of a bulk command: a page of the messages that it chooses at a time, and the command on each.
 
 It walks the list that a client would get: in due order, for retries the last that failed first. A message counts that was accepted
 before the command was asked for. What the command has done already it does not do again, however often it

@@ -77,7 +77,7 @@ class Burst:
         return Key(int(_column([batch.fires for batch in self._batches()]).min()), 0)
 
     def parts(self, max_bytes: int) -> "list[Burst]":
-        """Split into bursts that each fit one unit of the ledger. Nearly always this one alone."""
+        """Split into bursts that each fit one unit of the ledger. Nearly always `[self]`."""
         # A topic that got nothing in the end must not be made by it: no record would say so.
         self.by_topic = {topic: batches for topic, batches in self.by_topic.items() if any(map(len, batches))}
         extra_bytes = ROW_BYTES + _ENTRY_BYTES + max(len(topic.encode()) for topic in self.by_topic)

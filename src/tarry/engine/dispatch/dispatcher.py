@@ -100,9 +100,9 @@ class Dispatcher:
             self._firing, self.sent, self._later,
         )  # fmt: skip
         self.stuck = False
-        """Whether what is due has to wait, because the ledger has no room or has failed."""
+        """Whether due messages have to wait, because the ledger has no space or has failed."""
         self.gathering = False
-        """Whether what is due waits: for a burst to be durable, since the ledger writes one frame at a time, so that it
+        """Whether due messages wait: for a burst to be durable, since the ledger writes one frame at a time, so that they
         would not be durable sooner, and all that is due by then goes in one turn; or for stranded messages to return."""
         self._journal = journal
         self._state = state
@@ -120,7 +120,7 @@ class Dispatcher:
         self._burst_at_ms = 0
         """When a whole batch was due at once."""
 
-    # Taking what is due
+    # Taking due messages
 
     def turn(self, now_ms: int) -> bool:
         """One turn: a batch at most. Answers whether there is more to do at once."""
@@ -166,7 +166,7 @@ class Dispatcher:
         return self.stranded.returning.holds(now_ms) or self.holding.returning.holds(now_ms)
 
     def _put_back(self) -> None:
-        """The clock was set back: what waits in the lanes may not be due any more."""
+        """The clock was set back: messages that wait in the lanes may not be due any more."""
         for lane, keys in self.lanes.clear():
             self._return(*self._without_dead(*keys), lane)
 
@@ -183,7 +183,7 @@ class Dispatcher:
             fires, seqs = fires[~aside], seqs[~aside]
         absent = self._bodies.absent(seqs)
         if absent.any():
-            # What is due after them may have to follow them.
+            # Messages that are due after them may have to follow them.
             first = int(absent.argmax())
             self.awaited.fetch(fires[first:], seqs[first:], now_ms)
             fires, seqs = fires[:first], seqs[:first]
@@ -250,7 +250,7 @@ class Dispatcher:
         self.end_writer.settled([seq])
 
     def killed(self, seq: int) -> None:
-        """A version was ended or replaced: it makes room for what waits behind it."""
+        """A version was ended or replaced: it makes room for messages that wait behind it."""
         self.postponed.pop(seq)
         flight = self.flights.by_seq.get(seq)
         if flight is not None and flight.state is State.SCHEDULED:
@@ -289,7 +289,7 @@ class Dispatcher:
         )
 
     def next_turn_ms(self, due_at_ms: int, now_ms: int) -> int:
-        """When to see to what is due next."""
+        """The instant at which to take the messages that are due next."""
         return max(due_at_ms, min(self._sent_at_ms, now_ms) + APART_MS)
 
     # For upkeep
@@ -317,7 +317,7 @@ class Dispatcher:
         return min([self._horizon.at, *(Key(low_ms, 0) for low_ms in lows if low_ms)])
 
     def keys_out_of_wheel(self) -> Keys:
-        """The keys of what is due and on its way, and so in no wheel: for listing."""
+        """The keys of due messages on their way, which are in no wheel: for listing."""
         out = [flight.key for seq, flight in self.flights.by_seq.items() if seq not in self.postponed]
         out += self.awaited.keys()
         keys = np.array(out, np.int64).reshape(-1, 2)

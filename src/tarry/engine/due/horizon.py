@@ -75,7 +75,7 @@ class Horizon:
         """Called when something was added that is due before everything else. The driver, which sets its alarm then, comes after
         the engine that it drives."""
         self.blocked = False
-        """Messages are in the index alone, and no version of it could be read yet: nobody can say what is due next."""
+        """Messages are in the index alone, and no version of it could be read yet: nobody can say which are due next."""
         self._check = check
         self._unindexed = unindexed
         self._newest: IndexView = self.view
@@ -122,7 +122,7 @@ class Horizon:
             self.tail.add_many(fire_at_ms[far], seqs[far], lanes[far])
 
     def add_batch(self, batch: StagedBatch) -> None:
-        """A batch was adopted, durably: its files are part of the tail, and what is near enters the wheel (R10)."""
+        """A batch was adopted, durably: its files are part of the tail, and its versions due soon enter the wheel (R10)."""
         self.joining.append(batch)
         # Its first messages may be due before the last ones are in the wheel: their bodies are read from the view.
         if batch.adopt_seq > self.view.cursor:
@@ -143,7 +143,7 @@ class Horizon:
         self._followed_ms = now_ms
 
     def advance(self, now_ms: int) -> None:
-        """Take the next step, if one is due: join a batch, follow the index, or bring in what is due next."""
+        """Take the next step, if one is due: join a batch, follow the index, or bring in the versions that are due next."""
         if VERSIONS not in self._under_way and abs(now_ms - self._followed_ms) >= FOLLOW_EVERY_MS:
             self._follow(now_ms)
         if self._may_load(now_ms):
@@ -181,7 +181,7 @@ class Horizon:
         )
 
     def _bring_in(self, loaded: LoadedRows, goal: Key) -> None:
-        """In one turn: what was loaded, without the dead, the tail's part, and the new horizon (R8)."""
+        """In one turn: add the loaded versions without the dead, and the tail's part, and set the new horizon (R8)."""
         upto = loaded.upto
         cut = self.tail.nth_key(STEP)
         if cut is not None:
@@ -204,7 +204,7 @@ class Horizon:
             self.wheel.add_many(*due.at(alive))
 
     def _join(self, now_ms: int) -> None:
-        """Bring what is near of a new batch into the wheel, in pieces. Nothing else moves the horizon meanwhile."""
+        """Bring the versions of a new batch that are due soon into the wheel, in pieces. Nothing else moves the horizon meanwhile."""
         batch, low, at = self.joining[0], self._joined, self.at
         files = self.index.staged([batch])
 
@@ -316,7 +316,7 @@ class Horizon:
     # Taking and looking
 
     def pop_due(self, now_ms: int, limit: int) -> Due:
-        """Take what is due, in the order of keys. Whatever is not below the horizon is not in the wheel."""
+        """Take due keys from the wheel, in their order. Keys that are not below the horizon are not in it."""
         return self.wheel.pop_due(now_ms, limit)
 
     def next_fire_at_ms(self) -> int | None:

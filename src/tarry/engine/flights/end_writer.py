@@ -1,4 +1,4 @@
-"""The ends of versions on their way into the ledger: what is enqueued and not durable yet, and what waits for room.
+"""The ends of versions on their way into the ledger: those that are enqueued and not durable yet, and those that wait for space.
 
 An end is never given up: when the ledger has no room for it, it is written as soon as there is (R2). Commands
 that wait for the verdict of an attempt are told here, once that verdict is durable.
@@ -40,7 +40,7 @@ class EndWriter:
         self._unwritten: deque[Callable[[], bool]] = deque()
         """Units that found no room. They are written in this order, and nothing overtakes them."""
         self._waiting: dict[int, list[OnVerdict]] = {}
-        """By seq: commands that wait to hear what came of an attempt."""
+        """By seq: commands that wait for the verdict on an attempt."""
 
     def open(self, key: Key) -> int:
         """A unit whose lowest key is this is on its way; gives its number, for `close`."""

@@ -338,7 +338,7 @@ class Flights:
         bodies = self._bodies.many(np.array(seqs, np.int64))
         return [_version_or_damage(seq, body) for seq, body in zip(seqs, bodies, strict=True)]
 
-    # What came of it
+    # Verdicts
 
     def landed(self, verdicts: Sequence[tuple[str, Verdict]]) -> None:
         """Verdicts have come."""
@@ -370,7 +370,7 @@ class Flights:
             self._end_sent(sent, now_ms)
 
     def _end_sent(self, flights: list[Flight], now_ms: int) -> None:
-        """Write the ends of what was sent together; with that of a leader, what begins with it."""
+        """Write the ends of flights that were sent together; with the end of a leader, the messages whose delay begins with it."""
         led = self._state.groups.led_by
         leaders = [flight for flight in flights if led(flight.origin)]
         if leaders:
@@ -448,7 +448,7 @@ class Flights:
         return round(spread(wait_ms, self._random.random))
 
     def watch(self, seq: int, told: Callable[[Verdict | None], None]) -> None:
-        """Tell what comes of the next attempt to send a version; None if it is replaced or ended otherwise."""
+        """Tell the verdict on the next attempt to send a version; None if it is replaced or ended otherwise."""
         watched = self._watched.setdefault(seq, Watched())
 
         def settled() -> None:

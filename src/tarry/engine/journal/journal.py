@@ -133,7 +133,7 @@ class Journal:
         return first
 
     def _tell_fault(self, error: Exception) -> None:
-        """The ledger has a record, and what is in memory does not follow it any more."""
+        """The ledger has a record that the state in memory does not follow any more."""
         self._isolation.fault = error
         if self._on_fault is not None:
             self._on_fault(error)

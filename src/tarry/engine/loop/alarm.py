@@ -1,6 +1,6 @@
 """An alarm at an instant of the wall clock, exact to some microseconds.
 
-The timers of an event loop count in milliseconds and round up, so that what is due would be one or two of them late before
+The timers of an event loop count in milliseconds and round up, so that messages would be one or two of them late before
 anything is done about it. This is Linux's timerfd; Python has calls for it from 3.13 on.
 """
 

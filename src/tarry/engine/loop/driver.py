@@ -1,6 +1,6 @@
 """Driving the engine on an asyncio loop: the timer, the threads behind it, and a clean stop.
 
-An error that escapes from the engine is a fault: what is in memory may no longer be what the ledger says. It goes
+An error that escapes from the engine is a fault: the state in memory may no longer be what the ledger says. It goes
 to `Fault`, and who provides that ends the process as a crash would; a start finds the truth in the ledger.
 """
 
@@ -100,7 +100,7 @@ class Offloader:
             self._fault(escaped)
 
     def close(self) -> None:
-        """Let what is under way end, begin nothing more, and tell nobody of either."""
+        """Let calls under way end, begin no more, and tell nobody of either."""
         self._closed = True
         self._pool.shutdown(wait=True, cancel_futures=True)
 

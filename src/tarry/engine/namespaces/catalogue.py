@@ -83,7 +83,7 @@ class Catalogue:
         return self._entered.get((sort, name))
 
     def enter(self, sort: Sort, name: str, value: bytes | None) -> Answer[None]:
-        """Say what is to be known of something, or with None that it is gone."""
+        """Enter the value of a name, or with None take the name out."""
         return self._write([Catalogued(sort, name, value)])
 
     def remove(self, sort: Sort, names: Sequence[str]) -> Answer[None]:

@@ -114,7 +114,7 @@ class RepeatState:
 
 
 def asked(name: RepeatName, repeat: Repeat) -> Catalogued:
-    """The record of what was asked for. That of its progress follows it in the same unit."""
+    """The record of a repeat as it was asked for. The record of its progress follows in the same unit."""
     return Catalogued(ASKED, name.full, _encode(repeat))
 
 

@@ -74,7 +74,7 @@ class DelayedEntries:
     def list(
         self, topic: str, *, key: str | None = None, start: int = 0, limit: int = 100
     ) -> Answer[DelayedPage]:
-        """A page of what waits in a topic, of one key or all. It may be short, or empty, and still have a next page."""
+        """A page of delayed entries that wait in a topic, of one key or all. It may be short, or empty, and still have a next page."""
         return self._told(lambda: self._page(topic, key, start, limit))
 
     def get(self, topic: str, entry_id: int) -> Answer[DelayedEntry]:

@@ -55,7 +55,7 @@ class Found(Struct, frozen=True):
 
 
 class Elsewhere(Struct, frozen=True):
-    """The present version of a message, of which the index alone knows whether it lives."""
+    """The present version of a message; only the index knows whether it lives."""
 
     current: Key
 
@@ -240,7 +240,7 @@ class Finding:
         return 0 if batch is None else batch.floor_ms
 
     def _body(self, current: Key) -> Body | Elsewhere:
-        """The body of a version, or where else to look: what ended long ago, the index alone knows."""
+        """The body of a version, or where else to look: ends of long ago are known only to the index."""
         if current.seq >= FIRST_BATCH_SEQ:
             return Elsewhere(current)
         if current.seq < self._state.replayed_from and self._horizon.view.identity:

@@ -1,4 +1,4 @@
-"""Hearing what becomes of a message: of one that a command makes due, and of one that is on its way to its end.
+"""Hearing the outcome of a message: of one that a command makes due, and of one that is on its way to its end.
 
 A wait is for one version. Where that version was replaced meanwhile, the message is looked up again: the commands on it
 hold in the order of their records (`tarry.core.lifecycle`), and whoever waits is told what came of the message by then.

@@ -80,7 +80,7 @@ class Listing:
     def list_scheduled(self, query: MessageQuery) -> Answer[MessagePage]:
         """A page of what waits, the next due first."""
         if query.outcome is not None:
-            raise Invalid("outcome", "is of what is finalised: ask for that state")
+            raise Invalid("outcome", "is for finalised messages: ask for state=finalised")
         limit = check_limit(query.limit)
         low = _read_page(query.page) or Key(min(max(0, query.due_from_ms or 0), MAX_NUMBER), 0)
         high = Key(MAX_NUMBER if query.due_to_ms is None else min(max(0, query.due_to_ms), MAX_NUMBER), 0)
@@ -130,7 +130,7 @@ class Listing:
         return MessagePage(views, None if waiting.upto >= high else _make_page(waiting.upto))
 
     def _view(self, key: Key, body: Body) -> MessageView | None:
-        """A waiting message as it is shown; None for what is damaged or none."""
+        """A waiting message as it is shown; None for a damaged one, and for a record that is no message."""
         record = decode(body) if isinstance(body, bytes) else None
         if isinstance(record, Entry) and self._state.topics.waits(record, key.seq):
             record = as_message(record)
@@ -156,7 +156,7 @@ class Listing:
         return Waiting([key for key in keys if key < high], {}, upto)
 
     def list_finalised(self, query: MessageQuery) -> MessagePage:
-        """A page of what is finalised, the newest first, as of the last flush."""
+        """A page of finalised messages, the newest first, as of the last flush."""
         limit = check_limit(query.limit)
         before = _read_page(query.page) or Key(1 << 60, 0)
         views: list[MessageView] = []

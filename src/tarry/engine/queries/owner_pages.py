@@ -70,7 +70,7 @@ def _rows(
     if at.part == _UNMOVED:
         where = "owner = ? AND (due_at_ms, origin_seq) > (?, ?) ORDER BY due_at_ms, origin_seq LIMIT ?"
         return live.select(where, (owner, *at.after, limit))
-    # What was accepted since the walk began is not part of it.
+    # Messages accepted since the walk began are not part of it.
     where = "owner = ? AND origin_seq > ? AND origin_seq <= ? ORDER BY origin_seq LIMIT ?"
     return live.select(where, (owner, at.after[1], at.began_seq, limit))
 

@@ -25,7 +25,7 @@ def make_token(layout: struct.Struct, *numbers: int) -> str:
 
 
 def read_token(layout: struct.Struct, token: str) -> tuple[int, ...]:
-    """The numbers again; raises `Invalid` for what is no such token."""
+    """The numbers of a token; raises `Invalid` for any other text."""
     try:
         packed = base64.b64decode(token + "=" * (-len(token) % 4), altchars=b"-_", validate=True)
         numbers: tuple[int, ...] = layout.unpack(packed)

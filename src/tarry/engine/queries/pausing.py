@@ -48,7 +48,7 @@ class Pausing:
     # One message
 
     def pause(self, id: str, *, namespace: str | None = None) -> Answer[MessageView]:
-        """Keep a message from going out until it is resumed; what is left of its delay is frozen."""
+        """Keep a message from going out until it is resumed; the rest of its delay is frozen."""
         return self._finding.find(id, self._commands.charged(lambda found: self._pause(id, found)), namespace)
 
     def resume(self, id: str, *, namespace: str | None = None) -> Answer[MessageView]:

@@ -52,7 +52,7 @@ class Retrying:
 
     def _page(self, query: MessageQuery) -> Answer[MessagePage]:
         if query.outcome is not None:
-            raise Invalid("outcome", "is of what is finalised: ask for that state")
+            raise Invalid("outcome", "is for finalised messages: ask for state=finalised")
         most = min(check_limit(query.limit), LOOK_AT)
         after_seq = read_token(_place, query.page)[0] if query.page is not None else 0
 

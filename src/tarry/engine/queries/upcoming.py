@@ -47,7 +47,7 @@ class Upcoming(Struct, frozen=True, kw_only=True):
 
 
 class Counting:
-    """Counts what is coming; who asks for the same while it is being counted gets the same answer."""
+    """Counts messages to come; who asks for the same while they are being counted gets the same answer."""
 
     def __init__(self, state: EngineState, horizon: Horizon, reading: Offload) -> None:
         self._state = state

@@ -1,4 +1,4 @@
-"""Leading: what follows in a group when the message that it waited for is sent."""
+"""Led groups: the delays of their members begin when the message that they waited for is sent."""
 
 import msgspec
 

@@ -1,4 +1,4 @@
-"""The keys of a key-shared subscription: whose each one is, and what waits behind its key.
+"""The keys of a key-shared subscription: whose each one is, and the entries that wait behind it.
 
 A key is known by its hash slot. It stays with its consumer while that holds entries of it, and keeps its order: what cannot
 be given now is parked, and whatever comes after it with the same key waits behind it.

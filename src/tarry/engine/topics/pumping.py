@@ -40,7 +40,7 @@ class Pumping:
         return self._tenure is None or not self._tenure.in_doubt
 
     def pump(self) -> None:
-        """Give out what became visible or ready in this turn."""
+        """Give out entries that became visible or ready in this turn."""
         if not self.may_give_out():
             return
         while self._woken:

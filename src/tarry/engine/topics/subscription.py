@@ -1,4 +1,4 @@
-"""A subscription: who gets which entry, and what comes again.
+"""A subscription: who gets which entry, and which entries come again.
 
 Exclusive and failover read in publish order and ignore delays; shared and key-shared read in ready
 order (R5). An entry is given to one consumer, and stays its own until it is acknowledged, given back
@@ -107,7 +107,7 @@ class Subscription:
         self._messages_per_entry = 1
         """As in what was read last: how many entries the permits may be good for."""
 
-    # What is left, for people
+    # Unacknowledged entries, for people
 
     @property
     def backlog(self) -> int:
@@ -286,7 +286,7 @@ class Subscription:
             self._read_anew()
 
     def become(self, type_: SubscriptionType) -> None:
-        """Change the type, while nobody is attached: what was read and not acknowledged is read anew."""
+        """Change the type, while nobody is attached: entries that were read and not acknowledged are read anew."""
         if type_ != self.type:
             # Delays count for some types only, so that the next entries may be others.
             self.type = type_

@@ -54,7 +54,7 @@ class Topic(EntryLog):
 
     @property
     def has_consumers(self) -> bool:
-        """Whether anybody is there who may read what comes now."""
+        """Whether anybody is there who may read entries that come now."""
         return any(sub.consumers for sub in self.subscriptions.values())
 
     def forget(self, sub: Subscription) -> None:

@@ -409,7 +409,7 @@ class Topics:
         return self._retention.expire(sub, before_ms)
 
     def forget_unread(self, before_ms: int) -> None:
-        """Let topics to which nobody subscribes durably forget what was published before an instant."""
+        """Let topics to which nobody subscribes durably forget entries published before an instant."""
         # A hundred thousand topics are asked here again and again: an instant is compared, and seldom anything read.
         old = [topic for topic in self.by_name.values() if topic.oldest_ms < before_ms]
         for topic in old[:LOOKED_AT_TOGETHER]:

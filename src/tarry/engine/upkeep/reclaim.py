@@ -1,4 +1,4 @@
-"""Reclaiming ledger segments (R12): the oldest ones go, once nobody needs what is in them.
+"""Reclaiming ledger segments (R12): the oldest ones go, once nobody needs their records.
 
 A segment goes when both snapshots of the registry have passed it and nothing in it lives: no version that waits or
 is on its way, no topic entry that somebody has yet to acknowledge. With an index, what waits is there, and a segment
@@ -201,11 +201,11 @@ class Reclaim:
 
     @property
     def _indexed(self) -> bool:
-        """Whether there is an index: then it has what waits in segments up to its cursor."""
+        """Whether there is an index: then it has the waiting versions of segments up to its cursor."""
         return bool(self._horizon.view.identity)
 
     def _rely(self, upto_seq: int) -> None:
-        """Before segments go because the index has what is in them, the registry says so; then they go."""
+        """Before segments go because the index has their versions, the registry says so; then they go."""
         journal, index = self._journal, self._horizon.view.identity
         if index:
             self._state.reliance.relied = Relied(max(upto_seq, self._state.reliance.relied.seq), index)
@@ -243,7 +243,7 @@ class Reclaim:
         self._reclaimed(upto_seq)
 
     def _waiting(self, first_seq: int, last_seq: int) -> Iterator[NDArray[np.int64]]:
-        """Seqs in a range of what waits or is on its way, as they are now."""
+        """Seqs in a range of versions that wait or are on their way now."""
         if self._indexed:
             # What waits is in the index. The members of groups are wanted at once, when one of them is sent.
             waiting = np.array(

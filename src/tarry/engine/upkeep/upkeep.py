@@ -114,7 +114,7 @@ class Upkeep:
         self._forgotten = 0
 
     def tick(self, now_ms: int) -> int:
-        """Do what is due; gives the instant at which to come again."""
+        """Do the upkeep that is due; gives the instant at which to come again."""
         if _is_due(self._next_mark_ms, self._settings.mark_every_ms, now_ms):
             self._next_mark_ms = now_ms + self._settings.mark_every_ms
             self.mark(now_ms)
@@ -274,7 +274,7 @@ class Upkeep:
         self._reclaimed = upto_seq
 
     def _step_on(self, now_ms: int) -> None:
-        """Go on with what is done in steps."""
+        """Go on with upkeep that is done in steps."""
         if abs(now_ms - self._stepped_at_ms) >= STEP_EVERY_MS:
             self._stepped_at_ms = now_ms
             self.reclaim.step()

@@ -46,7 +46,7 @@ ARRIVING: Final = 16
 SWEEP_MS: Final = 1_000
 """Time between two looks at all connections of a listener: how exactly its bounds in seconds are kept."""
 UNREAD_MS: Final = 20_000
-"""A client that reads nothing of what waits for it for so long is given up."""
+"""A client that reads no byte of its response for so long is given up."""
 UNREAD_GRACE_MS: Final = 2_000
 """After so long it is the first to make room for others."""
 
@@ -133,7 +133,7 @@ class Part(Generic[Connection]):
         self.waiting: OrderedDict[Connection, float] = OrderedDict()
         """Connections that ask for nothing at the moment, and since when; the longest first. The listener keeps it."""
         self.slow: dict[Connection, None] = {}
-        """Connections that do not read what waits for them."""
+        """Connections that do not read their responses."""
         self._room = room
 
     @property
