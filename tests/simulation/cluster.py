@@ -56,7 +56,7 @@ class Former:
         self.readers = readers
         """Its consumers."""
         self.durable_seq = world.durable_seq
-        """What it knew to be durable before this step."""
+        """The head that it knew to be durable before this step."""
 
     @property
     def gone_ms(self) -> int:

@@ -10,7 +10,7 @@ from tests.simulation.checker import Violation
 
 
 class LogJudge:
-    """What a log says to whoever reads all of it, in order."""
+    """The frames of a log as they read to whoever reads all of it, in order."""
 
     def __init__(self) -> None:
         self.fold = Fold()
@@ -52,7 +52,7 @@ class LogJudge:
         self.frames.append(frame)
 
     def check(self, world: World) -> None:
-        """What this server takes for durable, and may have answered, is valid in the log by its epoch; if it gave up, it had to."""
+        """Frames that this server takes for durable, and may have answered, are valid in the log by its epoch; if it gave up, it had to."""
         assert world.side is not None
         epoch, ledger = world.side.epoch, world.ledger
         valid_upto = self._ends.get(epoch, 0)

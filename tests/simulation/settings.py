@@ -118,7 +118,7 @@ LOG_FAULTS = {
     "foreign": 1.0,
     "spoil": 0.5,
 }
-"""What happens beside where the ledger is on a replicated log."""
+"""Rates of the events that a replicated log adds."""
 
 
 def weights(random: Random, *, replicated: bool) -> dict[str, float]:

@@ -65,7 +65,7 @@ def test_doors_import_the_facade_of_the_engine_and_nothing_else_of_it() -> None:
     """The contract `facade` lists the rooms that there were when it was written; this finds any other too."""
     graph = imports(modules())
     doors = {name: found for name, found in graph.items() if name.startswith("tarry.doors.")}
-    assert FACADE <= set().union(*doors.values())
+    assert set().union(*doors.values()) >= FACADE
     inside = {
         name: sorted(one for one in found if one.startswith("tarry.engine") and one not in FACADE)
         for name, found in doors.items()
