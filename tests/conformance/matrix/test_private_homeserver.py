@@ -11,7 +11,7 @@ import pytest
 
 from tests.conformance.matrix.people import CLIENT, Person, text
 from tests.conformance.matrix.synapse import ENVIRONMENT, interpreter
-from tests.documents import Reader, typed_and_shown
+from tests.documents import Reader, blocks, output_below, shows, typed_and_shown
 from tests.processes import ROOT, free_port
 from tests.waiting import until
 
@@ -100,6 +100,9 @@ async def test_up_starts_a_private_homeserver_and_everything_works(
         up.read_the_page()
         made = up.user("alice", "wonderland")
         assert made.stdout == f"@alice:localhost can log in at {up.url}\n", made.stderr
+        (readme,) = (output_below(one) for one in blocks("README.md") if "matrix user alice" in one.text)
+        assert readme is not None
+        assert shows(readme.splitlines()[0], made.stdout)
         again = up.user("alice", "wonderland")
         assert (again.returncode, "already taken" in again.stderr) == (6, True), again.stderr
         login = {
