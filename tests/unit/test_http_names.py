@@ -142,7 +142,7 @@ async def test_a_name_is_no_credential(tmp_path: Path) -> None:
         assert answer.json()["error"]["status"] == 403
 
 
-async def test_lines_have_names_and_rows_of_arrow_have_none(served: Serving) -> None:
+async def test_lines_have_names(served: Serving) -> None:
     lines = [
         {**HOUR, "payload": "1"},
         {"destination": "orders", "delay": "1h"},
@@ -159,16 +159,55 @@ async def test_lines_have_names_and_rows_of_arrow_have_none(served: Serving) -> 
     assert (third["error"]["state"], third["line"], bad["error"]["field"]) == ("named", 4, "on_conflict")
     assert (await served.client.get(ONE)).json()["payload"] == "2"
 
+
+def stream(**columns: list[Any]) -> bytes:
     sink = pa.BufferOutputStream()
-    table = pa.table({"payload": ["a"], "name": ["b"]})
+    table = pa.table(columns)
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table)
-    refused = await served.client.post(
-        "/v1/messages/batch?destination=orders&delay_ms=1", content=sink.getvalue().to_pybytes(),
-        headers={"content-type": "application/vnd.apache.arrow.stream"},
-    )  # fmt: skip
-    assert (refused.status_code, refused.json()["field"]) == (400, "name")
-    assert "NDJSON" in refused.json()["detail"]
+    return bytes(sink.getvalue().to_pybytes())
+
+
+async def scheduled(served: Serving, body: bytes) -> list[dict[str, Any]]:
+    headers = {"content-type": "application/vnd.apache.arrow.stream"}
+    answer = await served.client.post(
+        "/v1/messages/batch?destination=orders&owner=ann&delay_ms=3600000", content=body, headers=headers
+    )
+    assert answer.status_code == 200, answer.text
+    rows: list[dict[str, Any]] = pa.ipc.open_stream(answer.content).read_all().to_pylist()
+    return rows
+
+
+async def test_rows_of_arrow_have_names(served: Serving) -> None:
+    body = stream(
+        name=["trial-42", None, "trial-42", "trial-42", "trial-42", "a/b", None, "odd"],
+        on_conflict=[None, None, "replace", "keep", "fail", None, "keep", "overwrite"],
+        payload=[b"1", b"\xff", b"2", b"3", b"4", b"5", b"6", b"7"],
+        delay_ms=[None, None, 7_200_000, None, None, None, None, None],
+        key=["k", None, None, None, None, None, None, None],
+        headers=pa.array([[("h", "v")], *[None] * 7], pa.map_(pa.string(), pa.string())),
+    )
+    first, plain, second, kept, refused, bad, lone, odd = await scheduled(served, body)
+    assert kept["id"] == second["id"] != first["id"]
+    problems = [json.loads(row["error"]) for row in (refused, bad, lone, odd)]
+    assert [problem.get("state", problem.get("field")) for problem in problems] == [
+        "named",
+        "name",
+        "on_conflict",
+        "on_conflict",
+    ]
+    old = (await served.client.get(f"/v1/messages/{first['id']}")).json()
+    assert (old["state"], old["owner"], old["key"]) == ("cancelled", "ann", "k")
+    shown = (await served.client.get(ONE)).json()
+    assert (shown["id"], shown["payload"], shown["delay_ms"]) == (second["id"], "2", 7_200_000)
+    assert shown["due_at_ms"] == second["due_at_ms"]
+    assert (await served.client.get(f"/v1/messages/{plain['id']}")).json()["payload_base64"] == "/w=="
+
+
+async def test_a_stream_of_names_alone_and_more_of_them_than_go_at_once(served: Serving) -> None:
+    rows = await scheduled(served, stream(name=[f"n-{n}" for n in range(2_100)]))
+    assert [row["error"] for row in rows] == [None] * 2_100
+    assert (await served.client.get("/v1/names/public/default/n-2099")).json()["id"] == rows[-1]["id"]
 
 
 # The client, and the command line

@@ -20,7 +20,7 @@ def few_texts(column: Any, name: str, default: str | None, count: int) -> Coded[
         if default is None:
             return Coded([], np.full(count, -1, np.int32))
         return one_value(default, count)
-    column = _texts(column, name)
+    column = texts_of(column, name)
     if default is not None and column.null_count:
         column = column.fill_null(default)
     column = column.dictionary_encode()
@@ -32,13 +32,14 @@ def keys_of(column: Any, default: str | None, count: int) -> Any:
     """The keys; None if no row has one."""
     if column is None:
         return None if default is None else bytes_column([default.encode()] * count).cast(pa.string())
-    column = _texts(column, "key")
+    column = texts_of(column, "key")
     if default is not None and column.null_count:
         return column.fill_null(default)
     return None if column.null_count == count else column
 
 
-def _texts(column: Any, name: str) -> Any:
+def texts_of(column: Any, name: str) -> Any:
+    """A column of text; raises `Invalid` for any other."""
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
     types = pa.types

@@ -24,7 +24,15 @@ from tarry.doors.http.gate import keep_pace
 from tarry.doors.http.problems import encode, problem_of
 from tarry.doors.http.settings import HttpSettings
 from tarry.doors.http.shapes import BatchDefaults
-from tarry.engine.api import COLUMNS, ColumnsScheduled, columns_of
+from tarry.engine.api import (
+    COLUMNS,
+    NAMED,
+    Answer,
+    ColumnsScheduled,
+    columns_of,
+    in_columns,
+    messages_of,
+)
 from tarry.engine.engine import Engine
 from tarry.http.request import Request
 from tarry.http.response import Response
@@ -49,8 +57,8 @@ BYTES_PER_ROW: Final = 4
 ROW_OVERHEAD_BYTES: Final = 256
 """Bytes of a row in the ledger beside its own columns, about."""
 
-NOT_IN_COLUMNS: Final = frozenset({"name", "on_conflict"})
-"""Fields for which the engine has to look at other messages, which it does not do for one row of many."""
+CHUNK_ROWS_WITH_NAMES: Final = 1024
+"""Rows of which each is accepted by itself, as a line is."""
 
 ANSWER: Final = pa.schema(
     [
@@ -89,7 +97,7 @@ class ArrowBatches:
         for chunk in await asyncio.to_thread(read):
             await keep_pace(caller, chunk.num_rows)
             await wait_for_room(self._engine, chunk.nbytes + ROW_OVERHEAD_BYTES * chunk.num_rows)
-            answers.append(self._engine.schedule_columns(columns_of(chunk, message), message))
+            answers.append(self._accept(chunk, message))
             # What is due meanwhile has its turn.
             await asyncio.sleep(0)
         done = [await answer for answer in answers]
@@ -98,6 +106,11 @@ class ArrowBatches:
             [(b"content-type", ARROW_TYPE), (b"cache-control", b"no-store")],
             await asyncio.to_thread(write_answers, done),
         )
+
+    def _accept(self, chunk: pa.RecordBatch, defaults: Message) -> Answer[ColumnsScheduled]:
+        if NAMED.isdisjoint(chunk.schema.names):
+            return self._engine.schedule_columns(columns_of(chunk, defaults), defaults)
+        return self._engine.schedule_many(messages_of(chunk, defaults)).map(in_columns)
 
 
 async def wait_for_room(engine: Engine, size_bytes: int) -> None:
@@ -111,11 +124,7 @@ def read_batches(body: bytes, max_bytes: int = MAX_BATCH_BYTES) -> list[pa.Recor
     try:
         _refuse_compressed(body)
         with pa.ipc.open_stream(pa.py_buffer(body)) as reader:
-            unknown = set(reader.schema.names) - COLUMNS
-            if unknown & NOT_IN_COLUMNS:
-                raise Invalid(
-                    min(unknown), "is not for rows of Arrow, which are taken as columns; send lines of NDJSON"
-                )
+            unknown = set(reader.schema.names) - COLUMNS - NAMED
             if unknown:
                 raise Invalid(min(unknown), "is not a known column")
             if len(set(reader.schema.names)) < len(reader.schema.names):
@@ -261,6 +270,8 @@ def _chunk_rows(batch: pa.RecordBatch) -> int:
         if name in names and not pa.types.is_null(batch.column(name).type)
     ]
     rows = CHUNK_ROWS_OF_MANY if max(values, default=0) > MANY_VALUES else CHUNK_ROWS
+    if not NAMED.isdisjoint(names):
+        rows = min(rows, CHUNK_ROWS_WITH_NAMES)
     headers_bytes = batch.column("headers").nbytes if "headers" in names else 0
     for size_bytes, most_bytes in ((batch.nbytes, CHUNK_BYTES), (headers_bytes, CHUNK_HEADER_BYTES)):
         rows = min(rows, max(1, most_bytes * count // max(1, size_bytes)))
