@@ -64,9 +64,7 @@ def cancel(
     due_to: _DueTo = None, yes: _Yes = False, json: JsonOption = False, url: Url = None, config: ConfigFile = None,
 ) -> None:  # fmt: skip
     """Cancel all messages that the options choose."""
-    chosen = _chosen(namespace, owner, key, key_prefix, destination, door, due_from, due_to) | {
-        "state": state
-    }
+    chosen = _chosen(state, namespace, owner, key, key_prefix, destination, door, due_from, due_to)
     _carry_out("cancel", chosen, yes, json, url, config)
 
 
@@ -76,9 +74,7 @@ def send(
     due_to: _DueTo = None, yes: _Yes = False, json: JsonOption = False, url: Url = None, config: ConfigFile = None,
 ) -> None:  # fmt: skip
     """Send all messages that the options choose now."""
-    chosen = _chosen(namespace, owner, key, key_prefix, destination, door, due_from, due_to) | {
-        "state": state
-    }
+    chosen = _chosen(state, namespace, owner, key, key_prefix, destination, door, due_from, due_to)
     _carry_out("send", chosen, yes, json, url, config)
 
 
@@ -92,9 +88,7 @@ def move(
     when = times(in_, at)
     if not when:
         raise typer.BadParameter("say when: --in 5s, or --at 2027-01-01T00:00:00Z")
-    chosen = _chosen(namespace, owner, key, key_prefix, destination, door, due_from, due_to) | {
-        "state": state
-    }
+    chosen = _chosen(state, namespace, owner, key, key_prefix, destination, door, due_from, due_to)
     _carry_out("move", chosen | when, yes, json, url, config)
 
 
@@ -105,7 +99,7 @@ def retry(
     yes: _Yes = False, json: JsonOption = False, url: Url = None, config: ConfigFile = None,
 ) -> None:  # fmt: skip
     """Send all failed messages that the options choose once more: now, or at a new time."""
-    chosen = _chosen(namespace, owner, key, key_prefix, destination, door, due_from, due_to)
+    chosen = _chosen("failed", namespace, owner, key, key_prefix, destination, door, due_from, due_to)
     _carry_out("retry", chosen | times(in_, at), yes, json, url, config)
 
 
@@ -158,11 +152,11 @@ def stop(id_: _Id, json: JsonOption = False, url: Url = None, config: ConfigFile
 
 
 def _chosen(
-    namespace: str | None, owner: str | None, key: str | None, key_prefix: str | None, destination: str | None,
+    state: str, namespace: str | None, owner: str | None, key: str | None, key_prefix: str | None, destination: str | None,
     door: str | None, due_from: str | None, due_to: str | None,
 ) -> dict[str, Any]:  # fmt: skip
     return {
-        "namespace": namespace, "owner": owner, "key": key, "key_prefix": key_prefix, "door": door,
+        "state": state, "namespace": namespace, "owner": owner, "key": key, "key_prefix": key_prefix, "door": door,
         "destination": None if destination is None else destination_of(destination),
         "due_from_ms": None if due_from is None else instant_ms(due_from, "--due-from"),
         "due_to_ms": None if due_to is None else instant_ms(due_to, "--due-to"),

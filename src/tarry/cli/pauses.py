@@ -41,14 +41,12 @@ def pause(
 
     What is left of a paused message's delay is frozen. Messages of a paused topic, owner or destination wait once they are due.
     """
-    if _is_place(ids, name, topic, owner, destination):
-        with connect(config, url) as client:
-            place = client.pause_place(
-                topic=topic and topic_of(topic), owner=owner, destination=destination, namespace=namespace
-            )
-        _print(place, json)
+    if not _is_place(ids, name, topic, owner, destination):
+        each(named(ids, name, namespace), lambda client, one: client.pause(**one), json, url, config)
         return
-    each(named(ids, name, namespace), lambda client, one: client.pause(**one), json, url, config)
+    place = _place(topic, owner, destination, namespace)
+    with connect(config, url) as client:
+        _print(client.pause_place(**place), json)
 
 
 def resume(
@@ -63,14 +61,12 @@ def resume(
     config: ConfigFile = None,
 ) -> None:
     """Resume messages by ID or --name, or all of a --topic, an --owner or a --destination."""
-    if _is_place(ids, name, topic, owner, destination):
-        with connect(config, url) as client:
-            place = client.resume_place(
-                topic=topic and topic_of(topic), owner=owner, destination=destination, namespace=namespace
-            )
-        _print(place, json)
+    if not _is_place(ids, name, topic, owner, destination):
+        each(named(ids, name, namespace), lambda client, one: client.resume(**one), json, url, config)
         return
-    each(named(ids, name, namespace), lambda client, one: client.resume(**one), json, url, config)
+    place = _place(topic, owner, destination, namespace)
+    with connect(config, url) as client:
+        _print(client.resume_place(**place), json)
 
 
 def list_(
@@ -109,6 +105,14 @@ def _is_place(
     if len(places) > 1 or (places and (ids or names)):
         raise typer.BadParameter("give IDs and names, or one of --topic, --owner and --destination")
     return bool(places)
+
+
+def _place(
+    topic: str | None, owner: str | None, destination: str | None, namespace: str | None
+) -> dict[str, str | None]:
+    """The place as the client is told which one."""
+    full = None if topic is None else topic_of(topic)
+    return {"topic": full, "owner": owner, "destination": destination, "namespace": namespace}
 
 
 def _state(place: Pause) -> str:

@@ -1,7 +1,9 @@
-"""Every bound on what a client can make grow, in one place.
+"""Bounds that several parts share, and the defaults of those that an operator may change.
 
-Sizes are bytes, durations milliseconds. What an operator may want to change is configuration
-(`tarry.config`) and has its default here; the rest are facts of the formats.
+A bound that is the business of one module stands at its top, and what a stranger can make grow is on one page with the test of
+each bound (`docs/operations/limits.md`).
+
+Sizes are bytes, durations milliseconds.
 """
 
 from typing import Final
