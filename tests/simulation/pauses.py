@@ -78,21 +78,23 @@ class Pauses:
 
     def _resume(self, msg: Msg) -> None:
         assert msg.accepted is not None
-        before, known = list(msg.promises), msg.frozen_ms is not None
+        before, frozen_ms = list(msg.promises), msg.frozen_ms
         since = self._sim.since()
         low_ms = 0 if msg.frozen_ms is None or self._model.clock_set_back or msg.eager else msg.frozen_ms
         msg.busy = msg.touched = True
+        # Whether it is paused is not known until that is answered.
+        msg.frozen_ms = None
         msg.promises.append(Promise(low_ms, since))
 
         def then(of: Answer[Any], unclear: bool) -> None:
             msg.busy = False
             error = of.error()
             if error is None:
-                self._resumed(msg, of.value(), low_ms, since)
+                self._resumed(msg, of.value(), frozen_ms, low_ms, since)
             elif not unclear:
-                msg.promises = before
+                msg.promises, msg.frozen_ms = before, frozen_ms
                 if isinstance(error, Conflict) and error.state in NOT_PAUSED:
-                    if known and error.state in ("scheduled", "sending", "held"):
+                    if frozen_ms is not None and error.state in ("scheduled", "sending", "held"):
                         raise Violation(f"{msg.token} was paused, and is said not to be: {error}")
                     msg.maybe_paused = False
                     if error.state in ("sent", "cancelled", "failed"):
@@ -102,15 +104,15 @@ class Pauses:
 
         self._sim.ask(f"resume {msg.token}", self._sim.engine.pausing.resume(msg.accepted.id), then)
 
-    def _resumed(self, msg: Msg, view: MessageView, low_ms: int, since: int) -> None:
+    def _resumed(self, msg: Msg, view: MessageView, frozen_ms: int | None, low_ms: int, since: int) -> None:
         # One that was sent by command goes out at once, whenever it was to be due.
-        due_at_ms = view.due_at_ms if view.due_at_ms and msg.frozen_ms else 0
-        msg.maybe_paused, msg.frozen_ms = False, None
+        due_at_ms = view.due_at_ms if view.due_at_ms and frozen_ms else 0
+        msg.maybe_paused = False
         if due_at_ms < low_ms and low_ms < NEVER_MS and not self._model.clock_set_back:
             raise Violation(
                 f"{msg.token} was due at {low_ms} when it was paused, and is due at {due_at_ms} now"
             )
-        self._sim.note_due(due_at_ms)
+        self._sim.note_due(view.due_at_ms or 0)
         msg.promises = [Promise(0 if msg.eager else due_at_ms, since)]
 
     # Delayed entries
@@ -140,9 +142,10 @@ class Pauses:
         since = self._sim.since()
         surely = publication.frozen_ms is not None and not self._model.clock_set_back
         low_ms = (publication.frozen_ms or 0) if surely else 0
+        publication.frozen_ms = None
 
         def resumed(view: MessageView) -> Promise:
-            publication.maybe_paused, publication.frozen_ms = False, None
+            publication.maybe_paused = False
             self._sim.note_due(view.due_at_ms or 0)
             if (view.due_at_ms or 0) < low_ms:
                 raise Violation(
