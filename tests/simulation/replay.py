@@ -69,6 +69,8 @@ def _restarted(world: World) -> World:
     # Every other one in steps, as a standby does: that must make no difference.
     again.in_steps = world.clock.now_ms() % 2 == 0
     again.start()
+    while again.work():
+        pass
     return again
 
 
