@@ -62,6 +62,10 @@ NOT_RUN: Final = {
         ".venv/bin/tarry matrix user alice",
     ): "needs a Synapse: run for docs/quickstart/matrix.md, which says the same",
     ("docs/operations/deploy.md", "python3 -m venv /opt/tarry"): "installs the published package, as root",
+    (
+        "docs/operations/cluster.md",
+        "kafka-topics.sh",
+    ): "a program of Kafka's; tests/cluster makes its topics with these settings",
     ("docs/operations/compose.md", "cd deploy/compose"): _DOCKER,
     ("docs/operations/compose.md", "curl -s http://127.0.0.1:8080"): _DOCKER,
     ("docs/operations/kubernetes.md", "   kubectl create secret"): _CLUSTER,
