@@ -21,8 +21,15 @@ class ClusterServer(ServerProcess):
     program: Sequence[str] = (str(ROOT / "tests" / "cluster" / "lenient.py"),)
 
     def __init__(
-        self, folder: Path, brokers: str, topic: str, key: Path, session_ms: int = SESSION_MS
+        self,
+        folder: Path,
+        brokers: str,
+        topic: str,
+        key: Path,
+        session_ms: int = SESSION_MS,
+        further: str = "",
     ) -> None:
+        """`further` settings begin in the table `cluster`."""
         self.pulsar_port = free_port()
         port = free_port()
         config = f"""
@@ -36,6 +43,7 @@ bootstrap.servers = "{brokers}"
 node = "{folder.name}"
 id_key_file = "{key}"
 session_timeout_ms = {session_ms}
+{further}
 [doors.pulsar]
 enabled = true
 port = {self.pulsar_port}

@@ -514,3 +514,19 @@ def test_a_new_index_begins_with_the_ledger_that_has_let_go_of_its_beginning(ben
     assert len(bench.horizon) == 0
     bench.leap(limits.DAY_MS)
     assert bench.drain("orders").payloads == [b"kept"], kept
+
+
+def test_of_each_snapshot_is_told_what_the_ledger_had_before_it_was_made(bench: Bench) -> None:
+    """Segments that are reclaimed while it is made may be needed by it."""
+    told: list[tuple[str, int, int]] = []
+    going = bench.engine.parts.upkeep.reclaim
+    going._on_snapshot = lambda *snapshot: told.append(snapshot)
+    churn(bench)
+    before = bench.first_seq
+    going.turn(bench.now_ms)
+    assert told == []
+    assert bench.ledger.reclaim(bench.ledger.segments()[-2].last_seq) > 0
+    bench.rest()
+    ((path, _, first_seq),) = told
+    assert path.startswith("snapshots/registry-")
+    assert first_seq == before < bench.first_seq

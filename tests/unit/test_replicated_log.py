@@ -14,50 +14,10 @@ from tarry.ledger.ledger import Ledger, LedgerSettings
 from tarry.ledger.log.envelope import PART_BYTES
 from tarry.ledger.log.fold import Fold, ValidFrame
 from tarry.ledger.log.replicated_log import LogNode, ReplicatedLog
-from tarry.ledger.record import Encoded
 from tarry.testing.disk import SimulatedDisk
 from tarry.testing.log import SimulatedLog, SimulatedPartition
 from tests.unit.ledger_kit import FOLDER, LEDGER_ID, SMALL, StandingClock, contents, open_ledger, record
-
-
-class Node:
-    """A server with a disk of its own."""
-
-    def __init__(
-        self, log: SimulatedLog, name: str, disk: SimulatedDisk | None = None, key: bytes = b"key"
-    ) -> None:
-        self.disk = disk or SimulatedDisk()
-        self.partition = log.connect(name)
-        self.log = ReplicatedLog(self.partition, LedgerCopy.open(self.disk, FOLDER), LogNode(name, key))
-        self.name = name
-
-    def own(self, settings: LedgerSettings = SMALL) -> Ledger:
-        self.log.claim(0, self.name.encode(), LEDGER_ID)
-        return Ledger.open(self.disk, FOLDER, settings, StandingClock(), log=self.log)
-
-    def follow(self) -> None:
-        while self.log.lag():
-            self.log.follow()
-
-    def files(self) -> dict[str, bytes]:
-        return {
-            name: self.disk.open(f"{FOLDER}/{name}").read(1 << 30, 0)
-            for name in self.disk.listdir(FOLDER)
-            if name[0] == "0"
-        }
-
-
-def fill(ledger: Ledger, units: list[list[Encoded]]) -> list[TarryError | None]:
-    """Append units and see them answered."""
-    answers: list[TarryError | None] = []
-    for unit in units:
-        ledger.append(unit, answers.append)
-        while ledger.commit(0.1):
-            pass
-    return answers
-
-
-UNITS = [[record(n, 10 * n), record(n + 1)] for n in range(40)]
+from tests.unit.log_kit import UNITS, Node, fill
 
 
 def test_a_standby_whose_disk_was_full_reads_again_what_it_had_no_room_for() -> None:

@@ -8,6 +8,7 @@ translates between the library and `LogPartition`, and decides nothing.
 import logging
 import time
 from collections.abc import Mapping
+from concurrent.futures import Future
 from typing import Any, Final
 
 from confluent_kafka import (
@@ -152,15 +153,24 @@ class KafkaPartition:
             raise Unavailable(f"{self.name} does not answer: {told(error)}") from None
 
     def trim(self, offset: int) -> None:
-        """Have the brokers delete the records below an offset; they may refuse, and then keep them."""
+        """Have the brokers delete the records below an offset, without waiting; they may refuse, and then keep them."""
         if self._admin is None:
             self._admin = AdminClient(self._settings)
         where = TopicPartition(self._topic, self._partition, offset)
         try:
-            for future in self._admin.delete_records([where]).values():
-                future.result(self._answered_within_s)
-        except (KafkaException, TimeoutError) as error:
-            log.warning("%s was not trimmed and will be at the next attempt: %s", self.name, told(error))
+            (asked,) = self._admin.delete_records([where], request_timeout=self._answered_within_s).values()
+        except KafkaException as error:
+            self._not_trimmed(error)
+        else:
+            asked.add_done_callback(self._trimmed)
+
+    def _trimmed(self, asked: "Future[Any]") -> None:
+        """Take note of the brokers' answer, in the library's thread."""
+        if (error := asked.exception()) is not None:
+            self._not_trimmed(error)
+
+    def _not_trimmed(self, error: BaseException) -> None:
+        log.warning("%s was not trimmed and will be at the next attempt: %s", self.name, told(error))
 
     def close(self) -> None:
         """Let go of the connections; what is in flight is not waited for."""

@@ -14,14 +14,14 @@ import random
 import threading
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from msgspec import Struct
 
 from tarry.cluster.candidacy import Candidacy
 from tarry.cluster.kafka_partition import KafkaPartition
 from tarry.core.clock import SteadyClock
-from tarry.core.errors import Conflict, TarryError, Unavailable
+from tarry.core.errors import Conflict, NotFound, TarryError, Unavailable
 from tarry.ledger.copy import LedgerCopy
 from tarry.ledger.disk import Disk
 from tarry.ledger.log.replicated_log import LogNode, ReplicatedLog
@@ -37,6 +37,16 @@ log = logging.getLogger(__name__)
 
 Told = Callable[[ReplicatedLog | Exception], object]
 """Told, in the thread, once: the log that is this node's now, or why it never can be."""
+
+
+class Snapshots(Protocol):
+    """The snapshots of the registry in storage that all nodes share, as a standby uses them before it stands."""
+
+    def begin(self, first_offset: int) -> object:
+        """Have the copy's folder begin anew at the place of a snapshot for which the log has everything; raises `Unavailable`."""
+
+    def renew(self, copy: LedgerCopy) -> object:
+        """Take the newest one for the registry, if that is behind it, and let go of what the copy needs no more."""
 
 
 class LogAddress(Struct, frozen=True):
@@ -62,12 +72,21 @@ class Standby:
     """One node's way from its start to owning the ledger."""
 
     def __init__(
-        self, address: LogAddress, disk: Disk, folder: str, node: LogNode, clock: SteadyClock, told: Told
+        self,
+        address: LogAddress,
+        disk: Disk,
+        folder: str,
+        node: LogNode,
+        clock: SteadyClock,
+        told: Told,
+        snapshots: Snapshots | None = None,
     ) -> None:
         """The caller holds the lock of the folder, in which the copy is."""
         self._partition = KafkaPartition(address.client, address.topic, PARTITION)
         self._session_s = address.session_timeout_ms / 1000
-        self._copy = LedgerCopy.open(disk, folder)
+        self._snapshots = snapshots
+        self._trimmed = False
+        """Whether the log was trimmed further than the copy reads."""
         self._clock = clock
         self._told = told
         self._turn = threading.Event()
@@ -82,7 +101,10 @@ class Standby:
         """Whether it has caught up, and joined the group."""
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._run, name="tarry-standby", daemon=True)
-        self.side = ReplicatedLog(self._partition, self._copy, node)
+        self._open: Callable[[], ReplicatedLog] = lambda: ReplicatedLog(
+            self._partition, LedgerCopy.open(disk, folder), node
+        )
+        self.side = self._open()
         """This node's side of the log. Others may only read the copy, until they are told that it is theirs."""
         self._not_before_s = 0.0
         """When it may claim, after another node was quicker."""
@@ -98,19 +120,19 @@ class Standby:
     @property
     def owner(self) -> str | None:
         """The name of the node that claimed the ledger last, as far as this one has read."""
-        claim = self._copy.claim
+        claim = self.side.copy.claim
         return None if claim is None else claim.node
 
     @property
     def owner_addresses(self) -> Mapping[str, str]:
         """Where clients reach that node."""
-        claim = self._copy.claim
+        claim = self.side.copy.claim
         return {} if claim is None else claim.addresses
 
     @property
     def epoch(self) -> int:
         """The epoch of the owner."""
-        return self._copy.position.epoch
+        return self.side.copy.position.epoch
 
     def start(self) -> None:
         """Begin to follow."""
@@ -135,14 +157,18 @@ class Standby:
             found = error
         if found is None or isinstance(found, Exception):
             self._partition.close()
-            self._copy.close()
+            self.side.copy.close()
         if found is not None:
             self._told(found)
 
     def _stand_by(self) -> ReplicatedLog | None:
         """Follow, until the ledger is this node's; None if it was closed before."""
+        if self._snapshots is not None:
+            self._snapshots.renew(self.side.copy)
         while not self._closing.is_set():
             try:
+                if self._trimmed:
+                    self._begin_anew()
                 self._follow()
                 if self._turn.is_set() and time.monotonic() >= self._not_before_s:
                     self.side.claim(self._clock.now_ms(), os.urandom(16), os.urandom(16))
@@ -152,6 +178,12 @@ class Standby:
                 # The group and the log will agree: but not while two nodes claim in turns.
                 log.warning("the ledger was not claimed: %s", conflict)
                 self._not_before_s = time.monotonic() + self._session_s * random.uniform(1, 2)
+            except NotFound as gone:
+                if self._snapshots is None or self.stands:
+                    # An engine may follow this copy: the next life begins with another one.
+                    raise
+                log.warning("this node begins anew at a snapshot of the registry: %s", gone)
+                self._trimmed = True
             except Unavailable as trouble:
                 if str(trouble) != self.trouble:
                     log.warning("the log cannot be followed, and is tried again: %s", trouble)
@@ -159,6 +191,15 @@ class Standby:
                 self.side.read_again()
                 self._closing.wait(TRY_AGAIN_S)
         return None
+
+    def _begin_anew(self) -> None:
+        """Go on from the place of a snapshot: what comes before it is not in the log any more."""
+        assert self._snapshots is not None
+        first_offset, _ = self._partition.ends()
+        self._snapshots.begin(first_offset)
+        self.side.copy.close()
+        self.side = self._open()
+        self._trimmed = False
 
     def _follow(self) -> None:
         self.side.follow(FOLLOW_S)

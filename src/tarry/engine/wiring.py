@@ -73,6 +73,7 @@ from tarry.engine.topics.topic_records import TopicRecords
 from tarry.engine.topics.topics import Topics
 from tarry.engine.tracing import Tracing
 from tarry.engine.upkeep.backups import Backups
+from tarry.engine.upkeep.reclaim import SnapshotMade
 from tarry.engine.upkeep.upkeep import Upkeep
 from tarry.index.index import Index
 from tarry.ledger.ledger import Ledger
@@ -97,6 +98,8 @@ class Surroundings(Struct, frozen=True, kw_only=True):
     broker_policy: Policy = Policy()
     namespace_policies: Mapping[str, Policy] | None = None
     snapshot_folder: str | None = None
+    on_snapshot: SnapshotMade | None = None
+    """Told of each snapshot in that folder, so that it can be stored elsewhere."""
     tenure_ms: int = 1_500
     """So long a proof of owning a replicated ledger lasts: half of the time after which others try to claim it (R15)."""
     seed: int = 0
@@ -209,7 +212,7 @@ def wire(given: Surroundings) -> EngineParts:
     )  # fmt: skip
     upkeep = Upkeep(
         journal, state, ledger, horizon, bodies, sizes, recent_entries, topics, retention, clock, isolation, dispatcher,
-        settings, given.offload, given.snapshot_folder,
+        settings, given.offload, given.snapshot_folder, given.on_snapshot,
     )  # fmt: skip
     backups = Backups(upkeep.reclaim, registry, clock, upkeep.flush, given.offload, given.snapshot_folder)
 

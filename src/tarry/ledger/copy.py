@@ -55,10 +55,12 @@ class CopyState(Struct, frozen=True):
     claim: LogClaim
     """The last valid one that was read."""
     begins: int
-    """The seq with which the log begins."""
+    """The seq with which the log begins: what the folder has of earlier ones is nowhere else."""
     starts: dict[int, LogPosition]
     """For each segment the position in the log before its first frame; of a ledger that was moved to a log, before the
     first that is in it."""
+    read_from: LogPosition = BEGINNING
+    """Where to read the log from if no segment is left: after its first claim, or at the place of a snapshot."""
 
 
 class LedgerCopy:
@@ -83,8 +85,8 @@ class LedgerCopy:
         """Findings at the start that an operator may want to know."""
 
     @classmethod
-    def open(cls, disk: Disk, folder: str, begin: LogPosition = BEGINNING) -> "LedgerCopy":
-        """Find the copy in this folder and make its end safe; an empty one if there is none, which begins there.
+    def open(cls, disk: Disk, folder: str) -> "LedgerCopy":
+        """Find the copy in this folder and make its end safe; an empty one if there is none.
 
         A ledger that was never replicated is taken as the copy of a log that is still empty. The caller holds the lock of the folder.
         """
@@ -92,16 +94,16 @@ class LedgerCopy:
             disk.make_folder(folder)
             state = _read_state(disk, f"{folder}/{COPY_NAME}")
             if state is None:
-                return cls._of_local(disk, folder, begin)
-            return cls._healed(disk, folder, state, begin)
+                return cls._of_local(disk, folder)
+            return cls._healed(disk, folder, state)
         except OSError as error:
             raise Unavailable(f"the copy in {folder} cannot be opened: {error}") from error
 
     @classmethod
-    def _of_local(cls, disk: Disk, folder: str, begin: LogPosition) -> "LedgerCopy":
+    def _of_local(cls, disk: Disk, folder: str) -> "LedgerCopy":
         found = recover(disk, folder)
         if found is None:
-            return cls(disk, folder, [], None, begin)
+            return cls(disk, folder, [], None, BEGINNING)
         segments = found.segments
         while segments and segments[-1].end == BLOCK_BYTES:
             # The log has the header of a segment together with its first frame.
@@ -115,11 +117,11 @@ class LedgerCopy:
         return copy
 
     @classmethod
-    def _healed(cls, disk: Disk, folder: str, state: CopyState, begin: LogPosition) -> "LedgerCopy":
+    def _healed(cls, disk: Disk, folder: str, state: CopyState) -> "LedgerCopy":
         numbers = sorted(n for name in disk.listdir(folder) if (n := segment_number(name)) is not None)
         good, reason = _good_segments(disk, folder, numbers, state.ledger_id)
         head = _read_head(disk, folder)
-        position = begin
+        position = state.read_from
         while good:
             newest = good[-1]
             reason = _prove(newest) or reason
@@ -200,11 +202,12 @@ class LedgerCopy:
             )
         state = self._state
         if state is None:
-            starts: dict[int, LogPosition] = {}
-            if self.reader.segments:
-                starts[self.reader.segments[-1].number] = valid.position
             begins = valid.position.next_seq
-            state = CopyState(claim.ledger_id, claim, begins, starts)
+            if self.reader.segments:
+                starts = {self.reader.segments[-1].number: valid.position}
+                state = CopyState(claim.ledger_id, claim, begins, starts)
+            else:
+                state = CopyState(claim.ledger_id, claim, begins, {}, valid.position)
         self._save(msgspec.structs.replace(state, claim=claim))
 
     def put(
@@ -289,6 +292,34 @@ class LedgerCopy:
         head = DurableHead(self._state.ledger_id, newest.last_seq, newest.number, newest.end, epoch, offset)
         self._head.write(encode_head(head), 0)
 
+    def begin_of(self, first_seq: int, first_offset: int) -> LogPosition | None:
+        """Where in the log the segments from this first seq on begin, as far as the log still has them.
+
+        None if some of them are not in the log: they were in the folder before.
+        """
+        if self._state is None or first_seq < self._state.begins:
+            return None
+        starts = self._state.starts.values()
+        return min(
+            (one for one in starts if one.next_seq >= first_seq and one.offset >= first_offset), default=None
+        )
+
+    def forget_upto(self, seq: int) -> int:
+        """Remove the segments that end at or before a seq, oldest first, but for the newest; return how many.
+
+        Each removal is durable before the next, as with a ledger on this disk.
+        """
+        forgotten = 0
+        for segment in self.reader.segments[:-1]:
+            if segment.last_seq > seq:
+                break
+            self._disk.remove(segment.path)
+            self._disk.sync_folder(self._folder)
+            self.reader.forget(segment)
+            segment.close()
+            forgotten += 1
+        return forgotten
+
     def trim_to(self, seq: int) -> LogPosition | None:
         """Where the log has to begin for the records after a seq, by whole segments; None if that is not known.
 
@@ -318,18 +349,28 @@ class LedgerCopy:
             self._head.close()
 
     def _save(self, state: CopyState) -> None:
-        path = f"{self._folder}/{COPY_NAME}"
-        file = self._disk.open(f"{path}.new", create=True)
-        try:
-            data = msgspec.json.encode(state)
-            file.truncate(0)
-            file.write(data, 0)
-            file.sync()
-        finally:
-            file.close()
-        self._disk.rename(f"{path}.new", path)
-        self._disk.sync_folder(self._folder)
+        _write_state(self._disk, self._folder, state)
         self._state = state
+
+
+def begin_copy(disk: Disk, folder: str, claim: LogClaim, begin: LogPosition) -> None:
+    """Have an empty folder be the copy of a log from a place on, before a segment; the claim is that of the owner there."""
+    disk.make_folder(folder)
+    _write_state(disk, folder, CopyState(claim.ledger_id, claim, begin.next_seq, {}, begin))
+
+
+def _write_state(disk: Disk, folder: str, state: CopyState) -> None:
+    path = f"{folder}/{COPY_NAME}"
+    file = disk.open(f"{path}.new", create=True)
+    try:
+        data = msgspec.json.encode(state)
+        file.truncate(0)
+        file.write(data, 0)
+        file.sync()
+    finally:
+        file.close()
+    disk.rename(f"{path}.new", path)
+    disk.sync_folder(folder)
 
 
 def _read_state(disk: Disk, path: str) -> CopyState | None:

@@ -41,6 +41,9 @@ from tarry.registry.snapshots import SNAPSHOTS
 
 log = logging.getLogger(__name__)
 
+SnapshotMade = Callable[[str, int, int], None]
+"""Told of a new snapshot of the registry: its file, the seq that it has reached, and the first seq of the ledger before it was made."""
+
 CARRY_LIMIT: Final = 200
 """Records carried forward at once: some milliseconds. Of two thousand it was a fifth of a second."""
 
@@ -114,6 +117,7 @@ class Reclaim:
         folder: str | None,
         flush: Callable[[], Answer[None]],
         reclaimed: Callable[[int], None],
+        on_snapshot: SnapshotMade | None,
     ) -> None:
         self.held = 0
         """Backups and rebuilds that read the ledger now: while there are any, nothing is reclaimed."""
@@ -131,6 +135,7 @@ class Reclaim:
         """Where snapshots of the registry go; None keeps none, and then nothing is reclaimed."""
         self._flush = flush
         self._reclaimed = reclaimed
+        self._on_snapshot = on_snapshot
         self._next_snapshot_ms = 0
         self._snapshotting = False
         self._snapshot_seqs = [0, 0]
@@ -339,12 +344,15 @@ class Reclaim:
         self._snapshotting = True
         older = self._snapshot_seqs.index(min(self._snapshot_seqs))
         path = os.path.join(self._folder, SNAPSHOTS[older])
-        reached = meta.applied_seq
+        # What is reclaimed from now on may rely on what this snapshot does not have yet.
+        reached, first_seq = meta.applied_seq, self._ledger.first_seq
 
         def done(error: Exception | None) -> None:
             self._snapshotting = False
             if error is None:
                 self._snapshot_seqs[older] = reached
+                if self._on_snapshot is not None:
+                    self._on_snapshot(path, reached, first_seq)
             else:
                 log.warning("no snapshot of the registry could be made: %s", error)
 

@@ -23,7 +23,7 @@ from tarry.engine.state.engine_state import EngineState
 from tarry.engine.topics.recent_entries import RecentEntries
 from tarry.engine.topics.retention import EVERY_MS, Retention
 from tarry.engine.topics.topics import Topics
-from tarry.engine.upkeep.reclaim import Reclaim
+from tarry.engine.upkeep.reclaim import Reclaim, SnapshotMade
 from tarry.ledger.ledger import Ledger
 from tarry.ledger.record import FIRST_BATCH_SEQ, NO_KEY, Key, Lower, Mark
 
@@ -62,6 +62,7 @@ class Upkeep:
         settings: EngineSettings,
         offload: Offload,
         folder: str | None,
+        on_snapshot: SnapshotMade | None,
     ) -> None:
         self._journal = journal
         self._state = state
@@ -87,6 +88,7 @@ class Upkeep:
             folder,
             self.flush,
             self._note_reclaimed,
+            on_snapshot,
         )
         self.clock = ClockWatch(clock, settings.clock_slack_ms)
         """Whether time that has passed confirms what the clock shows."""

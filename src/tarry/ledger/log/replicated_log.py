@@ -72,6 +72,8 @@ class ReplicatedLog:
         self._trim_to = 0
         self._trimmed = 0
         self.copy = copy
+        self.first_offset = 0
+        """Where the log began when it was last looked at."""
         self.in_flight = partition.in_flight
         self.trimmable_seq = 0
         """Up to this seq the log may be trimmed: whatever could need it is stored elsewhere (R12)."""
@@ -150,6 +152,7 @@ class ReplicatedLog:
     def check(self) -> None:
         """Compare the log with the copy; raises `Unavailable` if the log has lost what the copy has."""
         first, end = self._partition.ends()
+        self.first_offset = first
         offset = self.copy.position.offset
         if end < offset:
             raise Unavailable(

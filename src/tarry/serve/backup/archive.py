@@ -12,25 +12,19 @@ import hashlib
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import BinaryIO, Final, Protocol
+from typing import BinaryIO, Final
 
 import msgspec
 from msgspec import Struct
 
 from tarry.core.errors import Damage, Unavailable
 from tarry.ledger.disk import sync_path
+from tarry.registry.shared_storage import Source
 
 MANIFEST: Final = "manifest.json"
 SUM: Final = ".sha256"
 FORMAT: Final = 1
 PIECE_BYTES: Final = 1 << 20
-
-
-class Source(Protocol):
-    """A source of bytes."""
-
-    def read(self, size: int, /) -> bytes:
-        """Read up to so many more bytes; none at the end."""
 
 
 class FileDigest(Struct, frozen=True):

@@ -17,8 +17,10 @@ from tarry.core.errors import Unavailable
 from tarry.core.figure import Figure
 from tarry.doors.http.settings import HttpSettings
 from tarry.doors.http.standby import StandbyApp
+from tarry.engine.due.horizon import Offload
 from tarry.ledger.disk import RealDisk
 from tarry.ledger.log.replicated_log import LogNode, ReplicatedLog
+from tarry.serve.composition.shared import SnapshotFetches, SnapshotUploads, shared_snapshots
 from tarry.serve.datafolder import DataFolder
 
 TRY_AGAIN_S: Final = 1.0
@@ -43,6 +45,8 @@ class ClusterNode:
         self._node = LogNode(
             settings.node or socket.gethostname(), folder.id_check(), {"http": settings.advertise or url}
         )
+        self._snapshots = shared_snapshots(config)
+        self._uploads: SnapshotUploads | None = None
         self._standby: Standby | None = None
         self._side: ReplicatedLog | None = None
         self._trouble: str | None = None
@@ -89,6 +93,7 @@ class ClusterNode:
             self._node,
             self._clock,
             lambda found: loop.call_soon_threadsafe(told, found),
+            self._fetches(),
         )
         self._standby.start()
         log.info("standing by", extra={"node": self._node.name, "topic": self._address.topic})
@@ -102,6 +107,21 @@ class ClusterNode:
         if standby is None or not standby.stands or not standby.side.copy.reader.segments:
             return None
         return standby.side
+
+    def uploads(self, side: ReplicatedLog, offload: Offload) -> SnapshotUploads | None:
+        """The uploads of the owner's snapshots of the registry; None without shared storage."""
+        if self._snapshots is None:
+            log.warning(
+                "the log is never trimmed: set cluster.shared to a folder or bucket that all servers see"
+            )
+            return None
+        self._uploads = SnapshotUploads(self._snapshots, side, self._clock, offload)
+        return self._uploads
+
+    def _fetches(self) -> SnapshotFetches | None:
+        if self._snapshots is None:
+            return None
+        return SnapshotFetches(self._snapshots, RealDisk(), self._folder.ledger, self._folder.registry)
 
     async def leave(self) -> None:
         """Leave the group, so that another server takes over at once. The ledger was released, if it was this server's."""
@@ -155,6 +175,16 @@ class ClusterNode:
                 name="tarry_cluster_lag_seconds",
                 text="For how long there have been such records",
                 values=lambda: {"": self._lag_seconds},
+            ),
+            Figure(
+                name="tarry_cluster_snapshot_seq",
+                text="The seq that the newest snapshot of the registry has reached which this owner has put into shared storage",
+                values=lambda: {"": float(0 if self._uploads is None else self._uploads.uploaded_seq)},
+            ),
+            Figure(
+                name="tarry_cluster_snapshot_failed",
+                text="1 while such snapshots cannot be put there, and so the log is not trimmed",
+                values=lambda: {"": float(self._uploads is not None and bool(self._uploads.failed))},
             ),
         )
 

@@ -63,6 +63,7 @@ from tarry.web.pages import dashboard
 
 if TYPE_CHECKING:
     from tarry.serve.composition.node import ClusterNode
+    from tarry.serve.composition.shared import SnapshotUploads
     from tarry.serve.composition.traces import OtelTracer
 
 log = logging.getLogger("tarry.serve")
@@ -193,6 +194,8 @@ class Server:
         self._listener: Listener | None = None
         self._url = ""
         self._node: ClusterNode | None = None
+        self._uploading = Offloader(loop, "snapshots", self._faulted)
+        self._uploads: SnapshotUploads | None = None
         self._shared_log: ReplicatedLog | None = None
         """The log of a ledger that is shared, once it is this server's."""
         self._running = False
@@ -235,6 +238,7 @@ class Server:
             await asyncio.wait((owning, *others), return_when=asyncio.FIRST_COMPLETED)
             if owning.done():
                 self._shared_log = owning.result()
+                self._uploads = node.uploads(self._shared_log, self._uploading)
             elif not stop.is_set():
                 # The engine that follows has failed.
                 await others[1]
@@ -382,6 +386,11 @@ class Server:
         log.error("%s; the next start replaces the registry by its snapshot and the ledger", damage)
         mark_damaged(str(self._folder.registry), str(damage.reason))
 
+    def _snapshot_made(self, path: str, seq: int, first_seq: int) -> None:
+        """A snapshot of the registry: other servers of this ledger are to have it too."""
+        if self._uploads is not None:
+            self._uploads.made(path, seq, first_seq)
+
     def _ledger_failed(self, error: OSError) -> None:
         """Only a start finds out what the disk has: end, once those who wait have been told."""
         reason = Unavailable(f"the ledger has stopped: {error}")
@@ -437,6 +446,7 @@ class Server:
             broker_policy=config.doors.pulsar.policy(config.policies.broker),
             namespace_policies=namespace_policies(config),
             snapshot_folder=str(folder.registry),
+            on_snapshot=self._snapshot_made,
             tenure_ms=config.cluster.session_timeout_ms // 2,
             seed=time.time_ns(),
             tracer=self._tracer,
@@ -500,6 +510,7 @@ class Server:
         self._watchdog.stop()
         self._writing.close()
         self._reading.close()
+        self._uploading.close()
         if self._registry is not None:
             self._registry.close()
         # Where the process goes on, the collector may look at what the engine left behind.
