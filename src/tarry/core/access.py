@@ -92,6 +92,13 @@ class Caller(Struct, frozen=True):
         if not self.covers(namespace):
             raise Forbidden(f"the token does not reach the namespace {namespace}")
 
+    def require_listed(self, namespace: str | None) -> None:
+        """Raise unless a list of what is in a namespace may be shown; without one, in all namespaces."""
+        if namespace is not None:
+            self.require_namespace(parse_namespace(namespace))
+        elif self.namespaces is not None:
+            raise Invalid("namespace", "name the namespace to list; the token does not reach all of them")
+
     def require_everywhere(self) -> None:
         """Raise `Forbidden` if this caller is limited to some namespaces."""
         if self.namespaces is not None:

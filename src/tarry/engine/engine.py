@@ -364,9 +364,7 @@ class Engine:
                 if changed:
                     self.parts.turns.limit_changed(_namespace_of(scope, full))
 
-            answer: Answer[None] = Answer()
-            self.parts.journal.append([PolicySet(scope, full, body)], answer.completer(durable))
-            return answer
+            return self.parts.journal.write([PolicySet(scope, full, body)], durable)
         except TarryError as error:
             return failed(error)
 

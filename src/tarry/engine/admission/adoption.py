@@ -141,7 +141,6 @@ class Adoption:
         return self._tracing.accepted("adopt", DOOR, manifest.count, (), take)
 
     def _adopt(self, name: str, manifest: BatchManifest, trace: bytes | None) -> Answer[BatchView]:
-        answer: Answer[BatchView] = Answer()
         try:
             check_name(name, "name")
             known = self._state.batches.by_name.get(name)
@@ -152,11 +151,11 @@ class Adoption:
             record = self._record(name, manifest, now_ms, trace)
             if len(encode(record).body) + ROW_BYTES > self._journal.unit_max_bytes:
                 raise TooLarge("manifest", self._journal.unit_max_bytes)
-            self._journal.append([record], answer.completer(lambda: view_of(adopted)))
+            answer = self._journal.write([record], lambda: view_of(adopted))
             adopted = self._state.batches.by_name[name]
+            return answer
         except TarryError as error:
             return failed(error)
-        return answer
 
     def _repeat(self, known: Batch, manifest: BatchManifest) -> Answer[BatchView]:
         if manifest.fingerprint and known.row.fingerprint != manifest.fingerprint:
@@ -216,14 +215,9 @@ class Adoption:
         return failed(NotFound("there is no such batch")) if found is None else self._show(found)
 
     def _show(self, batch: Batch, *, repeated: bool = False) -> Answer[BatchView]:
-        answer: Answer[BatchView] = Answer()
-        self._tell(batch, answer, repeated=repeated)
-        return answer
-
-    def _tell(self, batch: Batch, answer: Answer[BatchView], *, repeated: bool = False) -> None:
-        """Answer with the batch as it is now, once its adoption and the ends that it counts are durable (R2)."""
+        """The batch as it is now, once its adoption and the ends that it counts are durable (R2)."""
         view = view_of(batch, repeated=repeated)
-        self._journal.when_durable(self._journal.next_seq - 1, answer.completer(lambda: view))
+        return self._journal.once_durable(lambda: view)
 
     def list_batches(
         self, limit: int, page: int | None = None, covers: Callable[[str], bool] = lambda _: True
@@ -321,7 +315,7 @@ class Adoption:
                 answer.fail(error)
                 return
             if not rows:
-                self._tell(batch, answer)
+                self._show(batch).forward_to(answer)
                 return
             last_seq = rows[-1][2].origin.seq
             self._cancel_each(
@@ -333,7 +327,7 @@ class Adoption:
         if batch.apart.total():
             self._upkeep.flush().then(flushed)
         else:
-            self._tell(batch, answer)
+            self._show(batch).forward_to(answer)
 
     def _cancel_each(
         self, origins: Iterable[Key], done: Callable[[], None], answer: Answer[BatchView]

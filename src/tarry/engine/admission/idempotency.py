@@ -38,9 +38,7 @@ class Idempotency:
             raise Conflict("this idempotency key was used with another request", "reused")
         id_ = self._ids.make(known.origin.seq, known.origin.fire_at_ms)
         scheduled = Scheduled(id_, known.due_at_ms, known.past_due, repeated=True)
-        answer: Answer[Scheduled] = Answer()
-        self._journal.when_durable(known.origin.seq, answer.completer(lambda: scheduled))
-        return answer
+        return self._journal.once_durable(lambda: scheduled, known.origin.seq)
 
     def any_seen(self, messages: Sequence[Message]) -> bool:
         """Whether the key of one of these was seen before, or cannot be looked up."""

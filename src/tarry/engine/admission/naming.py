@@ -150,12 +150,11 @@ class Naming:
 
     def _keep(self, name: str, found: Found) -> Answer[Scheduled]:
         """The answer that a message which waits has got, once that is durable."""
-        put, answer = found.put, Answer[Scheduled]()
+        put = found.put
         id_ = self._ids.make(found.origin.seq, found.origin.fire_at_ms)
-        kept = NamedScheduled(id_, put.due_at_ms, past_due(put), name=name, kept=True)
+        kept: Scheduled = NamedScheduled(id_, put.due_at_ms, past_due(put), name=name, kept=True)
         accepted_seq = self._state.batches.accepted_by(found.current.seq)
-        self._journal.when_durable(accepted_seq, answer.completer(lambda: kept))
-        return answer
+        return self._journal.once_durable(lambda: kept, accepted_seq)
 
     def _replace(self, place: _Name, request: _Request, found: Found) -> Answer[Scheduled] | None:
         """Cancel a message that waits and accept another, by one unit; None while it is being sent."""

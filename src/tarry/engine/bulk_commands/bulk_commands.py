@@ -120,9 +120,7 @@ class BulkCommands:
         numbers = sorted(self._book.by_number, reverse=True)
         found = [self._known(number) for number in numbers]
         chosen = [one for one in found if namespace in (None, one.chosen.namespace)]
-        answer: Answer[list[BulkCommand]] = Answer()
-        self._journal.when_durable(self._journal.next_seq - 1, answer.completer(lambda: chosen))
-        return answer
+        return self._journal.once_durable(lambda: chosen)
 
     def _known(self, number: int) -> BulkCommand:
         command = self._under_way.get(number) or self._book.by_number.get(number)
@@ -136,8 +134,7 @@ class BulkCommands:
 
     def _say(self, command: BulkCommand) -> Answer[BulkCommand]:
         """Write down how far a command is."""
-        answer: Answer[BulkCommand] = Answer()
-        self._journal.append([entered(command)], answer.completer(lambda: command), essential=True)
+        answer = self._journal.write([entered(command)], lambda: command, essential=True)
         self._under_way.pop(command.number, None)
         self._written_at_ms[command.number] = self._clock.now_ms()
         self._next_at_ms = 0
@@ -145,9 +142,7 @@ class BulkCommands:
         return answer
 
     def _told(self, command: BulkCommand) -> Answer[BulkCommand]:
-        answer: Answer[BulkCommand] = Answer()
-        self._journal.when_durable(self._journal.next_seq - 1, answer.completer(lambda: command))
-        return answer
+        return self._journal.once_durable(lambda: command)
 
     # Going on
 

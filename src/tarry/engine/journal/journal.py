@@ -8,9 +8,10 @@ Everything that changes anything goes through here; doors do not know of it.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Final, TypeVar
 
 from tarry.core.errors import TarryError
+from tarry.engine.answer import Answer
 from tarry.engine.bodies.bodies import Bodies
 from tarry.engine.bodies.body_sizes import BodySizes
 from tarry.engine.due.horizon import Horizon
@@ -20,6 +21,8 @@ from tarry.engine.records.changes import Change, Written, written
 from tarry.ledger.frame import Unit
 from tarry.ledger.ledger import Ledger
 from tarry.ledger.record import Kind, Record
+
+T = TypeVar("T")
 
 FEW: Final = 16
 """Records of a unit that are quicker to look at one by one."""
@@ -131,6 +134,23 @@ class Journal:
             self._tell_fault(error)
             raise
         return first
+
+    def write(
+        self, records: Sequence[Record], tell: Callable[[], T], *, essential: bool = False
+    ) -> Answer[T]:
+        """Append records; the answer is what `tell` gives once they are durable. Raises `Unavailable`."""
+        answer: Answer[T] = Answer()
+        self.append(records, answer.completer(tell), essential=essential)
+        return answer
+
+    def once_durable(self, tell: Callable[[], T], seq: int | None = None) -> Answer[T]:
+        """An answer that says what is so already: it comes once the records that made it so are durable (R2).
+
+        `seq` is the last of these records; without it they are all that were enqueued so far.
+        """
+        answer: Answer[T] = Answer()
+        self.when_durable(self.next_seq - 1 if seq is None else seq, answer.completer(tell))
+        return answer
 
     def _tell_fault(self, error: Exception) -> None:
         """The ledger has a record that the state in memory does not follow any more."""

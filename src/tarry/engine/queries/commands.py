@@ -114,14 +114,9 @@ class Commands:
         return self._ids.make(origin.seq, origin.fire_at_ms)
 
     def _show(self, id_: str, found: Found) -> Answer[MessageView]:
-        answer: Answer[MessageView] = Answer()
         flight = self._dispatcher.flights.by_seq.get(found.current.seq)
         view = view_of_put(found.put, id_, found.state, flight, self._state.pauses)
-        self._journal.when_durable(
-            self._state.batches.accepted_by(found.current.seq),
-            answer.completer(lambda: view),
-        )
-        return answer
+        return self._journal.once_durable(lambda: view, self._state.batches.accepted_by(found.current.seq))
 
     def list_messages(self, query: MessageQuery) -> Answer[MessagePage]:
         """A page of messages."""

@@ -103,14 +103,11 @@ class DelayedEntries:
 
     def _told(self, look: Callable[[], T]) -> Answer[T]:
         """Answer with the result of a look, or with its error, once the records that it saw are durable."""
-        answer: Answer[T] = Answer()
         try:
             found = look()
-            told = answer.completer(lambda: found)
         except TarryError as error:
-            told = answer.completer(partial(_refuse, error))
-        self._journal.when_durable(self._journal.next_seq - 1, told)
-        return answer
+            return self._journal.once_durable(partial(_refuse, error))
+        return self._journal.once_durable(lambda: found)
 
     def _page(self, topic: str, key: str | None, start: int, limit: int) -> DelayedPage:
         if start < 0:

@@ -106,10 +106,8 @@ class Pausing:
         )
 
     def _shown(self, id_: str, found: Found) -> Answer[MessageView]:
-        answer: Answer[MessageView] = Answer()
         view = view_of_put(found.put, id_, found.state, pauses=self._state.pauses)
-        self._journal.when_durable(found.current.seq, answer.completer(lambda: view))
-        return answer
+        return self._journal.once_durable(lambda: view, found.current.seq)
 
     # Places
 
@@ -143,21 +141,13 @@ class Pausing:
         """The paused places of a namespace or of all, and those whose messages are on their way back."""
         found = sorted(self._state.pauses.by_place.items())
         views = [_view(*one) for one in found if namespace in (None, one[0].namespace)]
-        answer: Answer[list[PauseFacts]] = Answer()
-        self._journal.when_durable(self._journal.next_seq - 1, answer.completer(lambda: views))
-        return answer
+        return self._journal.once_durable(lambda: views)
 
     def _say(self, place: PausablePlace, pause: Pause) -> Answer[PauseFacts]:
-        answer: Answer[PauseFacts] = Answer()
-        told = answer.completer(lambda: _view(place, pause))
-        self._journal.append([paused(place, pause)], told, essential=True)
-        return answer
+        return self._journal.write([paused(place, pause)], lambda: _view(place, pause), essential=True)
 
     def _told(self, place: PausablePlace, pause: Pause) -> Answer[PauseFacts]:
-        answer: Answer[PauseFacts] = Answer()
-        told = answer.completer(lambda: _view(place, pause))
-        self._journal.when_durable(self._journal.next_seq - 1, told)
-        return answer
+        return self._journal.once_durable(lambda: _view(place, pause))
 
 
 def _view(place: PausablePlace, pause: Pause) -> PauseFacts:

@@ -105,10 +105,8 @@ class Retries:
             unsent.delay_ms, uncertain=unsent.uncertain, subject=unsent.subject,
             name=self._state.names.name_of(ended.origin), by=by,
         )  # fmt: skip
-        answer: Answer[MessageView] = Answer()
         view = view_of_put(put, id_, State.SCHEDULED, pauses=self._state.pauses)
-        self._journal.append([put, *content.withdrawal], answer.completer(lambda: view))
-        return answer
+        return self._journal.write([put, *content.withdrawal], lambda: view)
 
     def _content(self, ended: EndedRow, unsent: Unsent, now_ms: int) -> _FailedContent:
         if unsent.letter is None:

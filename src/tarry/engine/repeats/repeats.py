@@ -125,9 +125,7 @@ class Repeats:
             views = [self._view(one, now_ms, 1) for one in held]
             return RepeatPage(views, shown[-1].full if len(names) > len(shown) else None)
 
-        answer: Answer[RepeatPage] = Answer()
-        self._journal.when_durable(self._journal.next_seq - 1, answer.completer(made))
-        return answer
+        return self._journal.once_durable(made)
 
     def pause(self, namespace: str, name: str) -> Answer[RepeatView]:
         """Accept no more occurrences, and take back those that are not due; one that is paused stays so."""
@@ -161,10 +159,8 @@ class Repeats:
         try:
             held = self._find(namespace, name)
             ends, _ = self._repeating.taken_back(held, self._clock.now_ms())
-            answer: Answer[None] = Answer()
             records = [*ends, *self._held.ends_of(held.name)]
-            self._journal.append(records, answer.completer(lambda: None), essential=True)
-            return answer
+            return self._journal.write(records, lambda: None, essential=True)
         except TarryError as error:
             return failed(error)
 
@@ -175,17 +171,14 @@ class Repeats:
         return held
 
     def _write(self, name: RepeatName, records: list[Record]) -> Answer[RepeatView]:
-        answer: Answer[RepeatView] = Answer()
-        self._journal.append(records, answer.completer(lambda: view))
+        answer = self._journal.write(records, lambda: view)
         view = self._view(self._held.by_name[name], self._clock.now_ms())
         return answer
 
     def _shown(self, name: RepeatName) -> Answer[RepeatView]:
         """A repeat as it is, told once it is durable."""
-        answer: Answer[RepeatView] = Answer()
         view = self._view(self._held.by_name[name], self._clock.now_ms())
-        self._journal.when_durable(self._journal.next_seq - 1, answer.completer(lambda: view))
-        return answer
+        return self._journal.once_durable(lambda: view)
 
     def _view(self, held: HeldRepeat, now_ms: int, instants: int = SHOWN) -> RepeatView:
         progress, repeat = held.progress, held.repeat

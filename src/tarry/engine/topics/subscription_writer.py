@@ -47,12 +47,10 @@ class SubscriptionWriter:
         return self._write(Seek(topic.name, name, to))
 
     def _write(self, record: Record, *, essential: bool = False) -> Answer[None]:
-        answer: Answer[None] = Answer()
         try:
-            self._journal.append([record], answer.completer(lambda: None), essential=essential)
+            return self._journal.write([record], lambda: None, essential=essential)
         except TarryError as error:
             return failed(error)
-        return answer
 
     def bits_of(self, topic: EntryLog, entry_id: int, left: list[int]) -> list[int]:
         """The bits that are an entry's messages: a client may send more of them, and all would be kept."""

@@ -334,8 +334,7 @@ class Topics:
                 return self._memory_reader(topic, found, name, type, at)
             records: list[Record] = [] if found else [TopicSet(topic, False, 0)]
             records.append(Subscribe(topic, name, type, at, properties))
-            answer: Answer[Subscription] = Answer()
-            self._journal.append(records, answer.completer(lambda: made))
+            answer = self._journal.write(records, lambda: made)
             made = self.subscription(topic, name)
             return answer
         except TarryError as error:
@@ -432,15 +431,11 @@ class Topics:
     # Records
 
     def _write(self, records: list[Record], value: Any, *, essential: bool = False) -> Answer[Any]:
-        answer: Answer[Any] = Answer()
-        self._journal.append(records, answer.completer(lambda: value), essential=essential)
-        return answer
+        return self._journal.write(records, lambda: value, essential=essential)
 
     def once_durable(self, value: T) -> Answer[T]:
         """An answer that says what is so already: it waits for the records that made it so (R2)."""
-        answer: Answer[Any] = Answer()
-        self._journal.when_durable(self._journal.next_seq - 1, answer.completer(lambda: value))
-        return answer
+        return self._journal.once_durable(lambda: value)
 
 
 def name_of_partition(topic: str, number: int) -> str:

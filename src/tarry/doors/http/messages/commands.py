@@ -7,7 +7,7 @@ from msgspec import Meta, Struct
 from msgspec.structs import asdict
 
 from tarry.core.bulk_command import Action, BulkCommand, ChosenState, MessageFilter, Phase
-from tarry.core.errors import Invalid, NotFound
+from tarry.core.errors import NotFound
 from tarry.core.names import parse_destination, parse_namespace
 from tarry.core.shapes import BulkCommandFacts
 from tarry.core.times import format_instant
@@ -94,12 +94,8 @@ class CommandEndpoints:
 
     async def list(self, request: Request) -> Response:
         """GET /v1/commands."""
-        caller = request.caller
         query = read_query(request.query, CommandsQuery)
-        if query.namespace is not None:
-            caller.require_namespace(parse_namespace(query.namespace))
-        elif caller.namespaces is not None:
-            raise Invalid("namespace", "name the namespace to list; the token does not reach all of them")
+        request.caller.require_listed(query.namespace)
         commands = await self._engine.bulk_commands.all(query.namespace)
         return json_response(CommandsAnswer(commands=[_shown(one) for one in commands]))
 

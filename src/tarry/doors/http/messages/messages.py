@@ -62,12 +62,8 @@ class Messages:
 
     async def list(self, request: Request) -> Response:
         """GET /v1/messages."""
-        caller = request.caller
         query = read_query(request.query, ListQuery)
-        if query.namespace is not None:
-            caller.require_namespace(parse_namespace(query.namespace))
-        elif caller.namespaces is not None:
-            raise Invalid("namespace", "name the namespace to list; the token does not reach all of them")
+        request.caller.require_listed(query.namespace)
         page = await self._engine.list_messages(query)
         answers = [show(view) for view in page.messages]
         return json_response(MessagesAnswer(messages=answers, next_page=page.next_page))

@@ -6,8 +6,6 @@ import msgspec
 from msgspec import Meta, Struct
 from msgspec.structs import asdict
 
-from tarry.core.errors import Invalid
-from tarry.core.names import parse_namespace
 from tarry.core.pause import PausablePlace, PlaceKind, place_of
 from tarry.core.shapes import PauseFacts
 from tarry.core.times import format_instant
@@ -65,12 +63,8 @@ class PauseEndpoints:
 
     async def list(self, request: Request) -> Response:
         """GET /v1/pauses."""
-        caller = request.caller
         query = read_query(request.query, PausesQuery)
-        if query.namespace is not None:
-            caller.require_namespace(parse_namespace(query.namespace))
-        elif caller.namespaces is not None:
-            raise Invalid("namespace", "name the namespace to list; the token does not reach all of them")
+        request.caller.require_listed(query.namespace)
         places = await self._engine.pausing.places(query.namespace)
         return json_response(PausesAnswer(pauses=[_shown(place) for place in places]))
 

@@ -105,12 +105,8 @@ class RepeatEndpoints:
 
     async def list(self, request: Request) -> Response:
         """GET /v1/repeats."""
-        caller = request.caller
         query = read_query(request.query, RepeatsQuery)
-        if query.namespace is not None:
-            caller.require_namespace(parse_namespace(query.namespace))
-        elif caller.namespaces is not None:
-            raise Invalid("namespace", "name the namespace to list; the token does not reach all of them")
+        request.caller.require_listed(query.namespace)
         page = await self._engine.repeats.page(query.namespace, limit=query.limit, after=query.page)
         answers = [_shown(view, whole=False) for view in page.repeats]
         return json_response(RepeatsAnswer(repeats=answers, next_page=page.next_page))
