@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import json
+import re
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
@@ -166,6 +167,8 @@ async def test_the_command_line(served: Serving) -> None:
     )
     assert "30 8 * * mon-fri Europe/Berlin  active" in said
     assert said.count("\n") == 8
+    # As the clocks of its zone show them.
+    assert len(re.findall(r"T08:30:00\+0[12]:00  in ", said)) == 5
     await tarry(
         "set",
         "often",

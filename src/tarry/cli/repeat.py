@@ -176,9 +176,8 @@ def _print(repeat: Repeat, json: bool) -> None:
     print(f"to     {show.printable(repeat.destination)}")
     print(f"sent   {repeat.made}" + (f" of {repeat.count}" if repeat.count is not None else ""))
     for at, due_at_ms in enumerate(repeat.next_due_at_ms):
-        print(
-            f"{'next' if at == 0 else '':6} {show.instant(due_at_ms)}  {show.from_now(due_at_ms, show.now_ms())}"
-        )
+        due = show.instant_in(due_at_ms, repeat.zone) if repeat.zone else show.instant(due_at_ms)
+        print(f"{'next' if at == 0 else '':6} {due}  {show.from_now(due_at_ms, show.now_ms())}")
 
 
 def _when(repeat: Repeat) -> str:

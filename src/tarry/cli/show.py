@@ -8,6 +8,7 @@ import json
 import sys
 import time
 from collections.abc import Iterable, Sequence
+from datetime import datetime
 from typing import Any, Final
 
 import msgspec
@@ -39,6 +40,17 @@ def instant(at_ms: int | None) -> str:
     if at_ms is None:
         return "by command"
     return format_instant(at_ms)
+
+
+def instant_in(at_ms: int, zone: str) -> str:
+    """An instant as clocks in a zone show it, to the second; in UTC where this system does not know the zone."""
+    # Late: few commands need it, and it looks the whole system up.
+    from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+    try:
+        return datetime.fromtimestamp(at_ms // SECOND_MS, ZoneInfo(zone)).isoformat()
+    except (ZoneInfoNotFoundError, ValueError):
+        return instant(at_ms)
 
 
 def span(ms: int) -> str:

@@ -81,7 +81,7 @@ def schedule(
     message = as_json({name: value for name, value in body.items() if value is not None})
     return ClientCall(
         "POST", "/v1/messages", _scheduled, message,
-        headers={"idempotency-key": idempotency_key or secrets.token_urlsafe(18)},
+        headers={"idempotency-key": idempotency_key or secrets.token_hex(16)},
         repeatable=True,
         # A key of the caller's own goes in a request of its own.
         line=Line("/v1/messages/batch", message, _scheduled_line, takes_key=True) if idempotency_key is None else None,

@@ -70,22 +70,20 @@ class BrokerOutlet:
         """Raise `Invalid` unless messages of a namespace may be sent to this topic."""
         name, topic = topic_of(destination)
         if not self._is_open(name, namespace):
-            open_ = sorted(one for one in self._namespaces if self._is_open(one, namespace))
-            near = get_close_matches(name, open_, 1)
-            if near:
-                hint = f"; did you mean {SCHEME}://{near[0]}/{topic}?"
-            elif open_:
-                hint = f"; there are {', '.join(open_)}"
-            else:
-                hint = (
-                    "; components are named in brokers.resources_path, and opened to it by [[brokers.allow]]"
-                )
-            raise Invalid(
-                "destination", f"no broker component {name!r} is open to namespace {namespace}{hint}"
-            )
+            closed = f"no broker component {name!r} is open to namespace {namespace}"
+            raise Invalid("destination", f"{closed}; {self._hint(name, topic, namespace)}")
         broker = None if self._find is None else self._find(name)
         if broker is not None and not broker.may_publish(topic):
             raise Invalid("destination", f"component {name} does not let {topic!r} be published to")
+
+    def _hint(self, name: str, topic: str, namespace: str) -> str:
+        """The component that may have been meant, or those that there are."""
+        known = sorted(one for one in self._namespaces if self._is_open(one, namespace))
+        if near := get_close_matches(name, known, 1):
+            return f"did you mean {SCHEME}://{near[0]}/{topic}?"
+        if known:
+            return f"there are {', '.join(known)}"
+        return "components are named in brokers.resources_path, and opened to it by [[brokers.allow]]"
 
     def _is_open(self, name: str, namespace: str) -> bool:
         allowed = self._namespaces.get(name, frozenset())
