@@ -58,9 +58,8 @@ def test_it_survives_a_crash(bench: Bench, flushed: bool) -> None:
 
 @pytest.mark.parametrize("flushed", [False, True])
 def test_a_sort_that_only_a_newer_version_knows_is_kept_for_it(bench: Bench, flushed: bool) -> None:
-    parts = bench.engine.parts
     written: Answer[None] = Answer()
-    parts.journal.append(
+    bench.journal.append(
         [Catalogued("of-tomorrow", "name", b"x"), Catalogued("tenant", "acme", b"{}")],
         written.completer(lambda: None),
     )
@@ -70,7 +69,7 @@ def test_a_sort_that_only_a_newer_version_knows_is_kept_for_it(bench: Bench, flu
     bench.crash()
     bench.start()
     bench.ask(bench.engine.flush())
-    rows = dict(bench.engine.parts.state.registry.catalogue.rows())
+    rows = dict(bench.registry.catalogue.rows())
     assert rows[("of-tomorrow", "name")] == b"x"
     assert bench.engine.catalogue.tenants() == ["acme", "public"]
 
