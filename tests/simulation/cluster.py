@@ -190,7 +190,12 @@ class Cluster:
             side = world.side or world.stand_by()
             if side.copy.notes:
                 self._sim.coverage.note("copy healed from the log")
-            side.follow(0)
+            if self._random.random() < 0.5:
+                side.follow(0)
+            else:
+                world.follow()
+            for _ in range(self._random.choice((0, 0, 1, 10))):
+                world.work()
 
     def take_over(self) -> None:
         """A server claims the ledger, though its owner lives."""
@@ -203,7 +208,11 @@ class Cluster:
         if self._random.random() < 0.6:
             self._work_on()
         with self._of(world):
+            if self._random.random() < 0.4:
+                world.follow()
             self._claim(world)
+            if world.follows:
+                self._sim.coverage.note("takeover by an engine that followed the log")
             self._sim.coverage.note("takeover while the owner lives")
             self._sim.boot(world=world)
         if self._random.random() < 0.5:
@@ -215,12 +224,16 @@ class Cluster:
         """The owner is in the middle of something: some of it is in the log, and it has not heard of that."""
         sim = self._sim
         try:
-            ahead_ms = sim.tick() - sim.clock.now_ms()
-            if 0 < ahead_ms < 70_000:
-                # To the next instant at which something is due.
-                sim.clock.advance(ahead_ms)
-            for _ in range(self._random.choice((1, 2, 4))):
+            for _ in range(self._random.choice((0, 2, 5))):
+                self._random.choice((sim.clients.schedule, sim.consumers.publish))()
+            for _ in range(self._random.choice((0, 1, 3))):
                 sim.tick()
+                sim.commit_some(wait=False)
+            ahead_ms = (sim.engine.stats().next_due_at_ms or 0) - sim.clock.now_ms()
+            if 0 < ahead_ms < 70_000:
+                sim.clock.advance(ahead_ms)
+            sim.tick()
+            for _ in range(self._random.choice((1, 3, 8))):
                 sim.commit_some(wait=False)
         except SimulatedCrash as crash:
             sim.crash(f"at {crash}")
@@ -328,7 +341,7 @@ class Cluster:
 
     def wake(self) -> None:
         """A former owner does something, as if it were the owner."""
-        for _ in range(self._random.choice((1, 2, 8))):
+        for _ in range(self._random.choice((1, 4, 12))):
             if not self.formers:
                 return
             former = self._random.choice(self.formers)

@@ -111,7 +111,7 @@ LOCAL_FAULTS = ("flip", "rot")
 LOG_FAULTS = {
     "follow": 6.0,
     "arrive": 12.0,
-    "take_over": 5.0,
+    "take_over": 8.0,
     "wake": 25.0,
     "cut_off": 1.0,
     "sever": 0.7,

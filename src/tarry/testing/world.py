@@ -247,6 +247,11 @@ class World(Insides):
         return self.engine.tick()
 
     @property
+    def follows(self) -> bool:
+        """Whether there is an engine that follows the log."""
+        return self._following is not None
+
+    @property
     def running(self) -> bool:
         """Whether there is an engine: not before `start`, nor after the end of its life."""
         return self._engine is not None
