@@ -69,6 +69,12 @@ def test_the_command_that_is_told_then_starts_on_other_ports(tmp_path: Path) -> 
 def test_a_folder_that_a_tarry_uses_is_told_too_and_the_command_has_another(tmp_path: Path) -> None:
     with running(tmp_path / "data") as server:
         ended = up(tmp_path, "--port", str(server.port))
+        assert "--ports +" in ended.stderr
         assert f"the Tarry with pid {server.pid} uses it" in ended.stderr
         assert f"--data {tmp_path / 'data'}-2" in ended.stderr
         assert ended.stderr.count("--data") == 1
+        # The folder alone is reason enough: no port has to be moved for it.
+        ended = up(tmp_path, "--port", str(free_port()))
+        assert (ended.returncode, ended.stdout, "--ports" in ended.stderr) == (1, "", False)
+        assert f"the Tarry with pid {server.pid} uses it" in ended.stderr
+        assert f"--data {tmp_path / 'data'}-2" in ended.stderr

@@ -65,31 +65,28 @@ def check_port(port: ConfiguredPort, server_pid: int | None) -> CheckResult:
     )
 
 
-class PortsInUse(NamedTuple):
-    """Ports that cannot be listened on."""
+class InUse(NamedTuple):
+    """Ports that cannot be listened on, and a data folder that another Tarry has."""
 
     lines: list[str]
-    """A line for each of them, with who has it and the setting that names another."""
+    """A line for each of them, with who has it."""
     options: dict[str, str]
     """Options of `tarry up` with which it would start."""
 
 
-def check_free(config: Config, shifted: Callable[[int], Config]) -> PortsInUse | None:
-    """None if every port of the configuration can be listened on. `shifted` is the configuration with another offset."""
-    lines = [
-        f"port {port.port} ({port.setting}): {trouble}{_by(port.port)}" for port, trouble in _in_use(config)
-    ]
-    if not lines:
-        return None
+def check_free(config: Config, shifted: Callable[[int], Config]) -> InUse | None:
+    """None if a server of this configuration can start here. `shifted` is the configuration with another offset."""
     # Late: `dapr` imports this module, and a command for a server elsewhere has none of the server's libraries.
     from tarry.serve.datafolder import owner_pid
 
-    options = {"--ports": f"+{_free_offset(shifted)}"}
-    folder = Path(config.data)
-    if (pid := owner_pid(folder)) is not None:
+    lines = [
+        f"port {port.port} ({port.setting}): {trouble}{_by(port.port)}" for port, trouble in _in_use(config)
+    ]
+    options = {"--ports": f"+{_free_offset(shifted)}"} if lines else {}
+    if (pid := owner_pid(Path(config.data))) is not None:
         lines.append(f"data folder {config.data}: the Tarry with pid {pid} uses it")
         options["--data"] = f"{config.data.rstrip('/')}-2"
-    return PortsInUse(lines, options)
+    return InUse(lines, options) if lines else None
 
 
 def _in_use(config: Config) -> Iterator[tuple[ConfiguredPort, str]]:
