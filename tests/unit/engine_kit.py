@@ -187,6 +187,24 @@ def full_disk(bench: Bench) -> None:
     bench.disk.capacity_bytes = bench.disk._used_bytes()
 
 
+class NoSpace:
+    """Until `end` the ledger has no space for units of some records: for all, if nothing is said."""
+
+    def __init__(self, bench: Bench, kind: type[Any] = object) -> None:
+        self._append = bench.journal.append
+        self._kind = kind
+        self._ended = False
+        bench.journal.append = self._refuse  # type: ignore[method-assign]
+
+    def _refuse(self, records: Any, *args: Any, **options: Any) -> int:
+        if not self._ended and (self._kind is object or any(isinstance(one, self._kind) for one in records)):
+            raise Unavailable("there is no space")
+        return self._append(records, *args, **options)
+
+    def end(self) -> None:
+        self._ended = True
+
+
 def fill(bench: Bench, payload: bytes = bytes(2000)) -> list[str]:
     """Schedule until there is no room; the ids that were answered."""
     ids: list[str] = []

@@ -4,11 +4,10 @@ import pytest
 
 from tarry.core import limits
 from tarry.core.delivery import Delivered, Refused, Retry
-from tarry.core.errors import Unavailable
 from tarry.core.message import Message
 from tarry.engine.settings import EngineSettings
 from tarry.ledger.ledger import LedgerSettings
-from tests.unit.engine_kit import FOREIGN, Bench
+from tests.unit.engine_kit import FOREIGN, Bench, NoSpace
 
 
 @pytest.fixture
@@ -407,19 +406,11 @@ def test_an_expired_message_ends_its_wait_in_a_chain_with_a_full_ledger(bench: B
     """The end of a flight is never given up: when there is no room for it, it is written as soon as there is."""
     done = bench.schedule(FOREIGN, delay_ms=1)
     bench.wait(1)
-    journal = bench.journal
-    append, full = journal.append, [True]
-
-    def refuse(*args: object, **options: object) -> int:
-        if full[0]:
-            raise Unavailable("no room")
-        return append(*args, **options)  # type: ignore[arg-type]
-
-    journal.append = refuse  # type: ignore[method-assign]
+    shortage = NoSpace(bench)
     bench.attempt().answer(Delivered())
     bench.clock.advance(5000)
     bench.tick()
-    full[0] = False
+    shortage.end()
     bench.wait(1000)
     assert bench.state(done.id) == "sent"
 

@@ -12,7 +12,7 @@ from tarry.core.pause import PausablePlace, place_of
 from tarry.core.policy import Policy
 from tarry.ledger.ledger import LedgerSettings
 from tarry.ledger.record import Catalogued, Put
-from tests.unit.engine_kit import FOREIGN, Bench, full, full_disk
+from tests.unit.engine_kit import FOREIGN, Bench, NoSpace, full, full_disk
 from tests.unit.test_indexed import reclaimed, small_world
 
 HOME = "public/default"
@@ -258,27 +258,17 @@ def test_commands_on_held_messages(bench: Bench) -> None:
     assert [bench.state(one) for one in ids] == ["cancelled", "sent", "scheduled"]
 
 
-def test_a_message_that_is_cancelled_while_it_returns_never_goes_out(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_message_that_is_cancelled_while_it_returns_never_goes_out(bench: Bench) -> None:
     reader = bench.drain("orders")
     pause(bench, TOPIC)
     ids = [bench.schedule(payload=b"%d" % number, delay_ms=10).id for number in range(2)]
     bench.wait(20)
-    journal = bench.journal
-    append, full = journal.append, [True]
-
-    def no_space(records: Any, *args: Any, **options: Any) -> int:
-        if full[0] and any(isinstance(record, Put) for record in records):
-            raise Unavailable("there is no space")
-        return append(records, *args, **options)
-
-    monkeypatch.setattr(journal, "append", no_space)
+    shortage = NoSpace(bench, Put)
     # Their new versions find no space, and wait for it.
     resume(bench, TOPIC)
     bench.wait(10)
     assert bench.ask(bench.engine.cancel(ids[0])).state == "cancelled"
-    full[0] = False
+    shortage.end()
     bench.wait(2_000)
     assert reader.payloads == [b"1"]
     assert [bench.state(one) for one in ids] == ["cancelled", "sent"]

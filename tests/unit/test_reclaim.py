@@ -17,7 +17,7 @@ from tarry.engine.upkeep import reclaim
 from tarry.index.index import IndexView
 from tarry.ledger.ledger import LedgerSettings
 from tarry.ledger.record import Entry, decode
-from tests.unit.engine_kit import FOREIGN, Bench
+from tests.unit.engine_kit import FOREIGN, Bench, NoSpace
 
 SEGMENT = 1 << 16
 QUICK = EngineSettings(reclaim_every_ms=1000, snapshot_every_ms=1000)
@@ -323,18 +323,10 @@ def test_nothing_goes_while_an_end_waits_for_room(bench: Bench) -> None:
     bench.wait(1)
     churn(bench)
     settle(bench)
-    journal = bench.journal
-    append, full = journal.append, [True]
-
-    def refuse(*args: object, **options: object) -> int:
-        if full[0]:
-            raise Unavailable("no room")
-        return append(*args, **options)  # type: ignore[arg-type]
-
-    journal.append = refuse  # type: ignore[method-assign]
+    shortage = NoSpace(bench)
     bench.attempt().answer(Retry("no", after_ms=100_000))
     settle(bench)
-    full[0] = False
+    shortage.end()
     settle(bench)
     bench.run(100_000)
     assert bench.state(done.id) == "sent"
