@@ -1,4 +1,4 @@
-"""Traces as the engine sees them: what it tells of a message's way, to whoever was given to it to be told.
+"""Traces as the engine sees them: the steps of a message's way, which it tells the tracer that it was given.
 
 A message's way has two ends with a wait between them that may last for years and for many starts of the server. What joins
 them is a context: made when a message is accepted, kept in its records, given back when it is sent. The engine
@@ -33,7 +33,7 @@ class SendSpan(Protocol):
 
 
 class Tracer(Protocol):
-    """Told of what is accepted and of what is sent. Quick, and never raises."""
+    """Told of accepted and of sent messages. Quick, and never raises."""
 
     def accept(self, operation: str, door: str, messages: int, callers: Sequence[str]) -> AcceptSpan:
         """Messages come in, with the trace contexts that they carry themselves, as in `traceparent`."""

@@ -103,7 +103,7 @@ class Engine:
         self.parts.dispatcher.sent.on_sent = on_sent
 
     def tell_of_earlier(self, on_earlier: Callable[[int], None]) -> None:
-        """Have a function told when something was added that is due before everything else."""
+        """Have a function told of an added message that is due before all others."""
         self.parts.horizon.on_earlier = on_earlier
 
     @property

@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 class Tracing:
-    """Tells a tracer."""
+    """Tells a tracer of accepted and sent messages."""
 
     def __init__(self, tracer: Tracer, trace_of_batch: Callable[[int], bytes | None]) -> None:
         """`trace_of_batch` gives the trace of the acceptance of the batch of a message, by its first seq."""

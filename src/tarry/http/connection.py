@@ -291,7 +291,7 @@ class HttpConnection(asyncio.Protocol):
             self._look_at_reading()
 
     def _give_body(self, incoming: IncomingBody, piece: bytes) -> None:
-        """Give a piece of the body to whoever it is for; where that is nobody, it is lost."""
+        """Give a piece of the body to its request; without one it is lost."""
         request, endpoint = self._request, self._endpoint
         if request is None or endpoint is None:
             return

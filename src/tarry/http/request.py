@@ -165,7 +165,7 @@ class _NoStream(BodyStream):
     """The stream of a request whose endpoint takes the body whole, or none."""
 
     def fail(self, error: Exception) -> None:
-        """Nobody reads."""
+        """There is no reader to tell."""
 
 
 NO_STREAM: Final = _NoStream(lambda: None)

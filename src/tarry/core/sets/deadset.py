@@ -15,7 +15,7 @@ from tarry.core.sets.seqset import BLOCK_BITS, FrozenSeqs, SeqSet
 
 
 class DeadSet:
-    """A set of seqs that grows, and forgets what is old and low."""
+    """A set of seqs that grows, and forgets old low ones."""
 
     def __init__(self, block_bits: int = BLOCK_BITS) -> None:
         self._block_bits = block_bits

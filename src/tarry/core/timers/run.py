@@ -96,7 +96,7 @@ class Run:
         return place + int(seqs[place : place + ties].searchsorted(key[1]))
 
     def trim(self) -> None:
-        """Give back the bytes of what was taken."""
+        """Give back the bytes of entries that were taken."""
         self.entries = self.entries.at(slice(self.start, None)).copy()
         self.start, self.end = 0, len(self)
 
@@ -140,7 +140,7 @@ def size(windows: Sequence[Window]) -> int:
 
 
 def _upto(windows: Sequence[Window], key: TimerKey) -> list[Window]:
-    """The windows without what is above `key`."""
+    """The windows without the entries above `key`."""
     after = key[0], key[1] + 1
     return [Window(run, low, run.rank(after, low, high)) for run, low, high in windows]
 

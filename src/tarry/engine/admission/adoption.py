@@ -297,7 +297,7 @@ class Adoption:
         return CancelBatch(batch.name, row.first_seq, row.count, row.high_ms, self._clock.now_ms(), spared)
 
     def _cancel_apart(self, batch: Batch, answer: Answer[BatchView]) -> None:
-        """Cancel what stands apart, one by one; those that were sent in the meantime were."""
+        """Cancel the messages of a batch that have rows of their own, one by one; those sent in the meantime stay sent."""
         keys = [key for key in batch.row.spared if key.seq not in self._state.dead]
         self._cancel_each(keys, lambda: self._cancel_moved(batch, batch.first_seq, answer), answer)
 

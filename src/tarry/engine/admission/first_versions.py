@@ -54,7 +54,7 @@ NOTHING: Final = Before()
 
 
 class FirstVersions:
-    """Makes first versions."""
+    """Makes the first versions of messages, which accept them."""
 
     def __init__(
         self, journal: Journal, state: EngineState, destinations: Destinations, owner_limits: OwnerLimits

@@ -66,7 +66,7 @@ class Idempotency:
             return None
 
     def holder(self, message: Message) -> Holder:
-        """The holder of a message; raises what is wrong with its namespace or destination."""
+        """The holder of a message; raises the error of a bad namespace or destination."""
         if message.namespace is not None:
             # One that is not its topic's own is refused later.
             return Holder(parse_namespace(message.namespace), message.owner)

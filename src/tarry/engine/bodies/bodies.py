@@ -222,7 +222,7 @@ class Bodies:
             self._held_bytes -= len(body)
 
     def forget_many(self, seqs: NDArray[np.int64]) -> None:
-        """Versions are dead."""
+        """Let go of the bodies of versions that are dead."""
         if self._recent or self._held:
             for seq in [seq for seq in seqs.tolist() if seq in self._recent or seq in self._held]:
                 self.forget(seq)

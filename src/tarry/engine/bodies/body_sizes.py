@@ -45,7 +45,7 @@ class BodySizes:
         return dict(self._largest)
 
     def load(self, saved: dict[int, int]) -> None:
-        """Take over what was remembered."""
+        """Take over the sizes that the registry has."""
         self._largest.update(saved)
 
     def forget_upto(self, seq: int) -> None:

@@ -88,7 +88,7 @@ class Decisions:
             self._dispatch_apart(fires, seqs, now_ms)
 
     def _dispatch_apart(self, fires: NDArray[np.int64], seqs: NDArray[np.int64], now_ms: int) -> None:
-        """Dispatch messages one by one, those of a batch that failed, and end those that provoke an error."""
+        """Dispatch the messages of a batch that failed one by one, and end those that provoke an error."""
         for at, (fire_at_ms, seq) in enumerate(zip(fires.tolist(), seqs.tolist(), strict=True)):
             key = self._taken.get(seq) or self._postponed.key_of(fire_at_ms, seq)
             if seq in self._seen_to or seq in self._state.dead or self._end_writer.is_writing(key):

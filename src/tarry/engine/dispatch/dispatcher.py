@@ -57,7 +57,7 @@ BURST_MS: Final = 250
 
 
 class Dispatcher:
-    """Takes due messages from the wheel, and keeps those that are due and on their way."""
+    """Takes due messages from the wheel, and keeps the keys of those on their way."""
 
     def __init__(
         self,
@@ -193,7 +193,7 @@ class Dispatcher:
             self._decisions.dispatch(fires[some], seqs[some], now_ms)
 
     def _without_dead(self, fires: NDArray[np.int64], seqs: NDArray[np.int64]) -> Keys:
-        """The living ones of these; whoever waits for one of the others hears of its end."""
+        """The keys of living versions among these; commands that wait for a dead one hear of its end."""
         dead = self._state.dead.contains_many(seqs)
         if not dead.any():
             return fires, seqs
@@ -242,7 +242,7 @@ class Dispatcher:
         self.postponed.add(key)
 
     def ended(self, seq: int) -> None:
-        """A record has ended a version: messages behind it go on, and whoever waits for its verdict hears of the end.
+        """A record has ended a version: messages behind it go on, and commands that wait for its verdict hear of the end.
 
         Not only at its instant, for by then a sweep may have taken it out of the wheel.
         """

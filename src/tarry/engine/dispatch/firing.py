@@ -108,7 +108,7 @@ class Firing:
             raise
 
     def _keep_recent(self, burst: Burst, written: Written, first_seq: int) -> None:
-        """Keep entries at hand where somebody may take them."""
+        """Keep entries at hand whose topic has consumers."""
         topics = self._state.topics.by_name
         for new in written.changes:
             if isinstance(new, NewEntries) and (topic := topics.get(new.topic)) and topic.has_consumers:

@@ -1,4 +1,4 @@
-"""Sent messages are told to whoever counts them, with their lateness, and to the tracer."""
+"""Sent messages, with their lateness, are told to the door that counts them and to the tracer."""
 
 from collections.abc import Callable, Mapping, Sequence
 

@@ -33,7 +33,7 @@ class DispatchClass:
 
 
 def dispatch_classes(heads: Sequence[PutHead]) -> list[DispatchClass]:
-    """For each message what it has in common with others; the same object for those of these that are alike."""
+    """The dispatch class of each message; one object for all that are alike."""
     found: dict[tuple[object, ...], DispatchClass] = {}
     column: list[DispatchClass] = []
     for head in heads:

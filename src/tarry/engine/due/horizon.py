@@ -302,11 +302,11 @@ class Horizon:
         self._offload(lambda: read.append(work()), done)
 
     def read(self, work: Callable[[], None], done: Callable[[Exception | None], None]) -> None:
-        """Read from the view on another thread, for whoever tells about trouble itself."""
+        """Read from the view on another thread; the caller tells about trouble itself."""
         self._offload(work, done)
 
     def wake(self) -> None:
-        """There is something to do at once."""
+        """Have the next turn come at once."""
         self._tell_earlier(0)
 
     def _tell_earlier(self, fire_at_ms: int) -> None:

@@ -22,7 +22,7 @@ class OverdueLanes:
         self._lanes: dict[int, deque[Keys]] = {}
 
     def __len__(self) -> int:
-        """How many lanes have something."""
+        """How many lanes have keys."""
         return len(self._lanes)
 
     def parts(self) -> Iterator[Keys]:
@@ -56,7 +56,7 @@ class OverdueLanes:
         queue.append((fires, seqs))
 
     def take_turns(self, batch: int) -> Keys:
-        """A batch in which every lane that has something has its share."""
+        """A batch of keys in which every lane that has keys has its share."""
         taken: list[Keys] = []
         room = batch
         while self._lanes and room > 0:

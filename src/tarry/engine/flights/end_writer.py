@@ -144,7 +144,7 @@ class EndWriter:
                     callback()
 
     def settle_dead(self, first_seq: int, last_seq: int) -> None:
-        """Versions in a range have ended without a record of their own: those that wait for a verdict on one look again."""
+        """Versions in a range have ended without a record of their own: commands that wait for a verdict on one look again."""
         dead = self._state.dead
         self.settled([seq for seq in self._waiting if first_seq <= seq <= last_seq and seq in dead])
 

@@ -64,7 +64,7 @@ Those that come together are told together. Several deliveries are given to a `B
 
 
 class Watched:
-    """An attempt whose verdict somebody waits for."""
+    """An attempt whose verdict a command waits for."""
 
     __slots__ = ("verdict",)
 
@@ -341,7 +341,7 @@ class Flights:
     # Verdicts
 
     def landed(self, verdicts: Sequence[tuple[str, Verdict]]) -> None:
-        """Verdicts have come."""
+        """Take the verdicts on a departure."""
         now_ms = self._clock.now_ms()
         self._judge([(self._away.pop(id_), verdict) for id_, verdict in verdicts], now_ms)
         self.start(now_ms)

@@ -96,7 +96,7 @@ class Returning:
         self._horizon.wake()
 
     def holds(self, now_ms: int) -> bool:
-        """Whether everything else waits for those that return."""
+        """Whether all other due messages wait for those that return."""
         return self._under_way and 0 <= now_ms - self._began_at_ms < HOLDS_MS
 
     def turn(self, now_ms: int) -> None:

@@ -66,7 +66,7 @@ class Stranded:
         return new_version(put, key, STRANDED_MS, attempts=attempts, uncertain=uncertain)
 
     def warn(self, reason: str) -> None:
-        """Say, now and then, that messages wait for something that is not there."""
+        """Log, now and then, that messages wait for a part that is not there."""
         now_ms = self._clock.now_ms()
         if abs(now_ms - self._warned_at_ms) >= WARN_EVERY_MS:
             self._warned_at_ms = now_ms

@@ -60,7 +60,7 @@ class Catalogue:
         """Namespaces that are being removed, in steps."""
 
     def take(self, sort: str, name: str, value: bytes | None) -> None:
-        """Take what was entered under a name; None takes it out."""
+        """Take the value that was entered under a name; None takes it out."""
         if value is None:
             self._take_out((sort, name))
         else:
@@ -92,7 +92,7 @@ class Catalogue:
         return self._write(ends) if ends else settled(None)
 
     def ends_of(self, topics: Iterable[str]) -> Iterator[Record]:
-        """The records that end topics with what was said of them: their policies, rules and schemas. Reckoned one by one."""
+        """The records that end topics with their policies, rules and schemas. Reckoned one by one."""
         for topic in topics:
             if self._policies.get("topic", topic) is not None:
                 yield PolicySet("topic", topic, None)
@@ -127,7 +127,7 @@ class Catalogue:
         )
 
     def add_tenant(self, name: str, value: bytes) -> Answer[None]:
-        """Enter a tenant, or say something else of it."""
+        """Enter a tenant, or change its value."""
         try:
             check_part(name, "tenant")
             return self.enter("tenant", name, value)

@@ -38,7 +38,7 @@ class Policies:
         return self._set[scope].get(self.check_name(scope, name))
 
     def places(self, scope: Scope) -> list[str]:
-        """The names of the places at which something was set."""
+        """The names of the places that have policies of their own."""
         return list(self._set[scope])
 
     def says(self, *fields: str) -> bool:

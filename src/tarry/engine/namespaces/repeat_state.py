@@ -1,4 +1,4 @@
-"""The repeats that there are, as the records say: each with what was asked for and how far it has come.
+"""All repeats, as the records say: each with its request and its progress.
 
 Both are entries of the catalogue's records, under one name: what was asked for is written once, and how far it has come in
 the same unit as the occurrences themselves, so that a crash neither loses nor doubles one.
@@ -46,7 +46,7 @@ class RepeatName(NamedTuple):
 
 
 class HeldRepeat(Struct):
-    """One repeat."""
+    """A repeat with its progress."""
 
     name: RepeatName
     repeat: Repeat
@@ -72,7 +72,7 @@ class RepeatState:
         """Repeats that records were about since somebody looked last."""
 
     def take(self, sort: str, name: str, value: bytes | None) -> None:
-        """Take what was asked for under a name, or how far that has come; None ends the repeat."""
+        """Take the request or the progress of a repeat; None ends the repeat."""
         self._take(sort, RepeatName.parse(name), value)
 
     def _take(self, sort: str, name: RepeatName, value: bytes | None) -> None:

@@ -1,4 +1,4 @@
-"""The choice of messages by a query: which of those that are looked at are meant."""
+"""The choice of messages by a query: which messages of a page it means."""
 
 from tarry.core.message import MessageQuery, MessageView
 

@@ -265,7 +265,7 @@ class Commands:
             return failed(error)
 
     def ends(self, found: Found, ending: Ending, now_ms: int) -> list[Record]:
-        """The records that end a message unsent, and with it those that cannot go out without it."""
+        """The records that end a message unsent, and with it the messages that cannot go out without it."""
         end = found.cancelled(now_ms, ending.reason, ending.error)
         return [end, *self._state.groups.ends_of_orphans(found.put, found.origin, now_ms)]
 

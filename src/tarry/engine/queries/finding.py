@@ -68,7 +68,7 @@ class Fetched(Struct, frozen=True):
 
 
 class Finding:
-    """Finds messages."""
+    """Finds messages by their ids and names."""
 
     def __init__(
         self,

@@ -27,7 +27,7 @@ NOT_PAUSED: Final = "the message is not paused"
 
 
 class Pausing:
-    """Pauses and resumes."""
+    """Pauses and resumes messages and places."""
 
     def __init__(
         self,

@@ -163,7 +163,7 @@ class _Count:
 
 
 def _pieces(parts: list[Due]) -> Iterator[Due]:
-    """The parts, none larger than what is counted in one call."""
+    """The range in parts that are each counted in one call."""
     for part in parts:
         for start in range(0, len(part.seqs), PIECE_ENTRIES):
             yield part.at(slice(start, start + PIECE_ENTRIES))

@@ -60,7 +60,7 @@ class Repeats:
         return len(self._held.by_name)
 
     def set(self, namespace: str, name: str, repeat: Repeat) -> Answer[RepeatView]:
-        """Begin a repeat, or begin it anew with what is asked for now; one that is the same already goes on as it is."""
+        """Begin a repeat, or begin it anew as it is asked for now; one that is asked for as it is goes on."""
         try:
             key = RepeatName(parse_namespace(namespace), name)
             check_repeat_name(name)

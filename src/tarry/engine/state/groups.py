@@ -25,7 +25,7 @@ UNLED: Final = "the message that led its group was not sent"
 
 
 class Groups:
-    """The groups that have waiting members, and those that have ended."""
+    """The groups with waiting members, and the groups that have ended."""
 
     def __init__(self, registry: Registry, bodies: Bodies, dead: DeadSet) -> None:
         self.seqs: set[int] = set()

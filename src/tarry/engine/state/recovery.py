@@ -153,7 +153,7 @@ class Recovery:
         return applied
 
     def _take(self, frame: Frame) -> None:
-        """Take the keys of what is above the cursor, and whole records above the registry's seq."""
+        """Take the keys of versions above the cursor, and whole records above the registry's seq."""
         state, fixed = self._state, frame.fixed
         seqs = np.arange(frame.first_seq, frame.first_seq + frame.count, dtype=np.int64)
         self._sizes.add_many(frame.first_seq, fixed["size"].astype(np.int64))

@@ -28,11 +28,11 @@ class Feed(Protocol):
         """Entries that a consumer does not keep."""
 
     def detach(self, consumer: "Consumer") -> None:
-        """Remove a consumer and give what it held to others."""
+        """Remove a consumer and give the entries that it held to others."""
 
 
 class Consumer:
-    """One attached consumer."""
+    """One attached consumer: its permits, and its way to its subscription."""
 
     def __init__(
         self,

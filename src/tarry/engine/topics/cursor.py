@@ -22,7 +22,7 @@ FEW: Final = 16
 
 
 class Cursor:
-    """The next entries to give out: first those that come again, the lowest first, then those that were never read."""
+    """The next entries to give out: first entries that come again, the lowest first, then entries that were never read."""
 
     def __init__(self, log: EntryLog, start: int) -> None:
         self.at = start

@@ -49,11 +49,11 @@ class Grace:
 
     @property
     def waiting(self) -> int:
-        """How many marks there are: a few for each topic in which something was acknowledged of late."""
+        """How many marks there are: a few for each topic with acknowledgements of late."""
         return len(self._marks)
 
     def note(self, topic: Topic, now_ms: int) -> None:
-        """Something was acknowledged in a topic, or may have been."""
+        """Mark that entries of a topic were acknowledged, or may have been."""
         below = topic.unneeded_below()
         if below <= topic.first:
             return

@@ -43,7 +43,7 @@ class KeyShares:
         self.clear_parked()
 
     def clear_parked(self) -> None:
-        """Nothing waits."""
+        """Forget all parked entries."""
         self._parked.clear()
         self._parked_count = 0
 

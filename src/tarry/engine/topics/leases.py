@@ -46,7 +46,7 @@ class Leases:
         return released
 
     def release_below(self, entry_id: int) -> None:
-        """Nobody has anything below an entry any more."""
+        """End the leases of all entries below one."""
         dropped = self._holders.drop_below(entry_id)
         for entry_ids, consumer in dropped:
             self._count_for(consumer, -len(entry_ids))
@@ -54,7 +54,7 @@ class Leases:
             consumer.holds.drop_below(entry_id)
 
     def clear(self) -> None:
-        """Nobody has anything any more."""
+        """End all leases."""
         for consumer in {*self._holders.each().values()}:
             consumer.holds.clear()
             consumer.unacked = 0

@@ -1,4 +1,4 @@
-"""Pumping: subscriptions that have something to give out, each once in a turn, and some milliseconds' worth at a time."""
+"""Pumping: subscriptions with entries to give out, each once in a turn, and some milliseconds' worth at a time."""
 
 from collections.abc import Callable
 from typing import Protocol
@@ -27,7 +27,7 @@ class Pumping:
         """Subscriptions that have more to give out than they may in one turn."""
 
     def wake(self, sub: Pumped) -> None:
-        """Something became visible or ready for a subscription."""
+        """Have a subscription pumped: entries became visible or ready for it."""
         self._woken[sub] = None
 
     def go_on(self, sub: Pumped) -> None:

@@ -1,4 +1,4 @@
-"""Recent entries: those that came to topics last, or became ready, as consumers get them.
+"""Recent entries: the entries that came to topics last, or became ready, as consumers get them.
 
 Most consumers are at the head of their topic. For them nothing is read from the ledger and decoded again.
 """

@@ -162,7 +162,7 @@ class Subscription:
         return consumer
 
     def detach(self, consumer: Consumer) -> None:
-        """Remove a consumer and give what it held to others."""
+        """Remove a consumer and give the entries that it held to others."""
         if consumer.closed:
             return
         before = self.eligible()
@@ -276,7 +276,7 @@ class Subscription:
 
     @property
     def waiting(self) -> bool:
-        """Whether an acknowledgement may be what somebody waits for: a key, or room for more."""
+        """Whether a consumer may wait for an acknowledgement: for a key, or for space for more entries."""
         return self._cursor.has_again or self._blocked
 
     def honour_delay(self, honour: bool) -> None:
@@ -512,7 +512,7 @@ class Subscription:
 
 
 def _forget_between(of: dict[int, list[int]], start: int, stop: int) -> None:
-    """Take out what is of the entries from one to another, which costs no more than there are of either."""
+    """Take the entries from one to another out of a mapping, which costs no more than there are of either."""
     gone = range(start, stop) if stop - start < len(of) else [one for one in of if start <= one < stop]
     for entry_id in gone:
         of.pop(entry_id, None)

@@ -154,7 +154,7 @@ class Upkeep:
     # The watermark
 
     def mark(self, now_ms: int) -> None:
-        """Write down the key below which everything is dead, if it has moved and anything happened since."""
+        """Write the watermark down, if it has moved and any record was written since."""
         journal = self._journal
         self._look_at_clock(now_ms)
         lows = [
