@@ -1,8 +1,8 @@
 """Keeps child processes running: starts them, starts again what ends by itself, and ends them together.
 
 A child that ends is started again after a wait that doubles while it keeps ending soon, and begins anew once
-it has run for a while. One that ends cleanly, or at once at its very first start (its configuration is wrong:
-trying again helps nobody), ends the whole. One that is not essential never does; if it says that it cannot run here, it is
+it has run for a while. One that ends cleanly, or fails soon after its very first start (its configuration is
+wrong: trying again helps nobody), ends the whole. One that is not essential never does; if it says that it cannot run here, it is
 left alone. A signal to stop is passed on, and after it nothing is started again. In a container this is the first
 process, which is given the orphans of all others: those that have ended are taken leave of.
 """
@@ -24,11 +24,9 @@ from tarry.core.backoff import doubling
 FIRST_WAIT_S: Final = 0.5
 LONGEST_WAIT_S: Final = 30.0
 STEADY_AFTER_S: Final = 10.0
-"""A child that ran for so long had started well; the next wait begins small again."""
+"""A child that ran for so long had started well: the next wait begins small again. A first start that fails before is not tried again."""
 GRACE_S: Final = 60.0
 """How long children may take to end before they are killed."""
-GIVE_UP_WITHIN_S: Final = 3.0
-"""A first start that fails within this is not tried again."""
 _LIBC: Final = ctypes.CDLL(None)
 _PR_SET_PDEATHSIG: Final = 1
 
@@ -78,7 +76,7 @@ class Child:
         """Decide what its end means: a code ends the whole, None means that it is started again."""
         self.process = None
         ran_s = now_s - self.started_at_s
-        if self.essential and (code == 0 or (self.starts == 1 and ran_s < GIVE_UP_WITHIN_S and code > 0)):
+        if self.essential and (code == 0 or (self.starts == 1 and ran_s < STEADY_AFTER_S and code > 0)):
             return code
         if not self.essential and code == NOT_INSTALLED:
             say(f"{self.name} cannot run here; the rest goes on without it")
