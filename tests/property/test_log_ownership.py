@@ -206,7 +206,7 @@ def test_any_records_in_any_order_fold_to_dense_seqs(written: list[list[bytes]],
 
 
 def mixed(written: list[list[bytes]], data: st.DataObject) -> list[bytes]:
-    """What several writers wrote, each in order, as it comes into the log; some parts are lost, and some come twice."""
+    """Records of several writers, each in its order, as they come into the log; some parts are lost, and some come twice."""
     queues = [list(records) for records in written]
     log: list[bytes] = []
     while queues:
