@@ -22,13 +22,15 @@ from tarry.engine.topics.received import Received
 from tarry.ledger.log.envelope import PART_BYTES, LogClaim, encode_claim
 from tarry.ledger.log.fold import ValidClaim, Void
 from tarry.ledger.log.partition import LogRecord
-from tarry.testing.disk import SimulatedCrash
+from tarry.testing.disk import SimulatedCrash, SimulatedDisk
 from tarry.testing.log import SimulatedLog
 from tarry.testing.outlet import Attempt
+from tarry.testing.registry import RegistryDisk
 from tarry.testing.world import World
 from tests.simulation.checker import Violation
 from tests.simulation.log_judge import LogJudge
 from tests.simulation.model import HOSTS, TOPICS, Reader, Sub
+from tests.simulation.shared import Shared
 
 if TYPE_CHECKING:
     from tests.simulation.world import Simulation
@@ -78,6 +80,9 @@ class Cluster:
         self.stranger = make(STRANGER, self.log)
         self.stranger.id_check = b"another key"
         self.formers: list[Former] = []
+        self.shared = Shared(self)
+        for world in (*self.worlds, self.stranger):
+            world.on_snapshot = partial(self.shared.made, world)
         self.peace = False
         """Whether nothing goes wrong any more."""
         self._clocks(Random(random.random()))
@@ -105,6 +110,7 @@ class Cluster:
             "sever": self.sever,
             "foreign": self.foreign,
             "spoil": self.spoil,
+            "replace": self.replace,
         }
 
     # The log
@@ -160,7 +166,11 @@ class Cluster:
             self._end(world, power=True)
         except Conflict:
             self._sim.coverage.note("claim lost to a quicker server")
-        except (Unavailable, NotFound) as error:
+        except NotFound as error:
+            self._sim.say(f"{world.node}: {error}")
+            self._end(world, power=False)
+            self.begin_anew(world)
+        except Unavailable as error:
             self._sim.say(f"{world.node}: {error}")
             self._end(world, power=False)
 
@@ -177,6 +187,11 @@ class Cluster:
             world.kill()
         world.disk.crash_at(1 << 60)
 
+    def begin_anew(self, world: World) -> None:
+        """The log was trimmed further than the copy of a server reads: it begins at a snapshot of the registry."""
+        self._sim.coverage.note("server begins at a shared snapshot")
+        self.shared.begin(world)
+
     def _others(self) -> list[World]:
         """Servers that neither own the ledger nor believe so."""
         taken = [self._sim.world, *(former.world for former in self.formers)]
@@ -187,7 +202,10 @@ class Cluster:
         others = [*self._others(), self.stranger]
         world = self._random.choice(others)
         with self._of(world):
+            fresh = world.side is None
             side = world.side or world.stand_by()
+            if fresh and self._random.random() < 0.5:
+                self.shared.renew(world)
             if side.copy.notes:
                 self._sim.coverage.note("copy healed from the log")
             if self._random.random() < 0.5:
@@ -332,6 +350,17 @@ class Cluster:
                 newest.path, self._random.randrange(newest.size_bytes), self._random.randrange(8)
             )
             self._end(world, power=False)
+
+    def replace(self) -> None:
+        """A standby's machine is gone, and another takes its place, with nothing on its disk."""
+        others = self._others()
+        if not others:
+            return
+        world = self._random.choice(others)
+        self._end(world, power=True)
+        world.disk = SimulatedDisk(self._random.getrandbits(32))
+        world.registry_disk = RegistryDisk()
+        self._sim.say(f"{world.node} has a new disk")
 
     # Former owners
 

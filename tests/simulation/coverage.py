@@ -68,6 +68,8 @@ REPLICATED_KINDS: Final = (
     "gap read by an owner",
     "server cut off from the log",
     "copy healed from the log",
+    "log trimmed",
+    "server begins at a shared snapshot",
     "superseded owner wakes after a lapse",
     "superseded owner has consumers",
     "superseded owner learns of it",
@@ -137,6 +139,7 @@ class Coverage:
         met["dead letter"] += sum(map(len, sim.model.letters.values()))
         if sim.cluster is not None:
             met["frame cut in parts"] += sim.cluster.judge.parts
+            met["log trimmed"] += sim.cluster.log.start > 0
             met["success without an offset"] += sim.cluster.log.silent
         return met
 

@@ -117,6 +117,7 @@ LOG_FAULTS = {
     "sever": 0.7,
     "foreign": 1.0,
     "spoil": 0.5,
+    "replace": 0.7,
 }
 """Rates of the events that a replicated log adds."""
 

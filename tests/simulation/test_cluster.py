@@ -86,6 +86,17 @@ def do_not_read_up_to_the_own_claim(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ReplicatedLog, "_read_own_claim", at_once)
 
 
+def trim_before_the_upload(patch: pytest.MonkeyPatch) -> None:
+    """R12: the log forgets what was reclaimed, although no shared snapshot goes without it."""
+    trim = ReplicatedLog._trim
+
+    def hasty(self: ReplicatedLog) -> None:
+        self.trimmable_seq = self._trim_to
+        trim(self)
+
+    patch.setattr(ReplicatedLog, "_trim", hasty)
+
+
 def own_with_any_id_key(patch: pytest.MonkeyPatch) -> None:
     """A server that was given another id key claims the ledger."""
     patch.setattr(LedgerCopy, "claim", None)
@@ -118,6 +129,7 @@ SABOTAGES: dict[Callable[[pytest.MonkeyPatch], None], dict[str, float]] = {
     take_void_frames: {},
     do_not_read_up_to_the_own_claim: {},
     own_with_any_id_key: {},
+    trim_before_the_upload: {},
     depart_without_a_record: {},
     show_without_a_proof: {"take_over": 20, "wake": 60},
     give_out_without_a_proof: {"take_over": 20, "wake": 60, "publish": 30, "attach": 20, "subscribe": 10},

@@ -354,6 +354,8 @@ class Simulation:
                 self.refuse(error)
             elif self.cluster is not None:
                 self._why_not = error
+                if isinstance(error, NotFound):
+                    self.cluster.begin_anew(self.world)
                 self.crash(f"at its start: {error}", power=False)
             else:
                 raise

@@ -109,9 +109,9 @@ class SimulatedPartition:
         return self._log.start, self._log.end
 
     def trim(self, offset: int) -> None:
-        """Forget the records below."""
-        self._check()
-        self._log.trim(offset)
+        """Forget the records below, if the log can be reached."""
+        if not (self.unreachable or self.closed):
+            self._log.trim(offset)
 
     def sever(self, reason: str = "the connection is broken") -> None:
         """Break the connection; of what is on its way, some of the first may still come into the log."""

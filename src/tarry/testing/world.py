@@ -26,6 +26,7 @@ from tarry.core.tracing import Tracer
 from tarry.engine.answer import Answer
 from tarry.engine.engine import Engine
 from tarry.engine.settings import EngineSettings
+from tarry.engine.upkeep.reclaim import SnapshotMade
 from tarry.engine.wiring import Surroundings
 from tarry.ledger.copy import LedgerCopy
 from tarry.ledger.ledger import Ledger, LedgerSettings
@@ -96,6 +97,8 @@ class World(Insides):
         """How many frames may be on their way to the log at once."""
         self.part_bytes = PART_BYTES
         """Most content of one record of the log."""
+        self.on_snapshot: SnapshotMade | None = None
+        """Told of each snapshot of the registry."""
         self.tenure_ms = 1_500
         """So long a proof of ownership lasts."""
         self.connection: SimulatedPartition | None = None
@@ -152,6 +155,7 @@ class World(Insides):
             broker_policy=self.broker_policy or Policy(),
             namespace_policies=self.namespace_policies,
             snapshot_folder="snapshots",
+            on_snapshot=self.on_snapshot,
             tenure_ms=self.tenure_ms,
             seed=self._seed,
             tracer=self.tracer,
