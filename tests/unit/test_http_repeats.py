@@ -162,6 +162,8 @@ async def test_the_command_line(served: Serving) -> None:
     async def tarry(*args: str) -> str:
         return await asyncio.to_thread(run, *args)
 
+    none = await asyncio.to_thread(CliRunner().invoke, app, ["repeat", "list", "--url", served.url])
+    assert (none.stdout, none.stderr) == ("", "no repeats\n")
     said = await tarry(
         "set", "standup", "hello", "good morning", "--cron", "30 8 * * mon-fri", "--zone", "Europe/Berlin"
     )

@@ -86,7 +86,7 @@ def list_(
         show.err.print("nothing is paused")
         return
     show.rows(
-        ("kind", "destination", "namespace", "since", ""),
+        ("kind", "place", "namespace", "since", "state"),
         [
             (one.kind, show.brief_destination(one.name), one.namespace, show.brief_instant(one.since_ms), _state(one))
             for one in places

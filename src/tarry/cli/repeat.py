@@ -108,6 +108,9 @@ def list_(
         for repeat in repeats:
             show.as_json(repeat)
         return
+    if not repeats:
+        show.err.print("no repeats")
+        return
     show.rows(("name", "when", "state", "next", "sent", "destination"), map(_row, repeats))
 
 

@@ -106,7 +106,7 @@ def brief_destination(destination: str) -> str:
     return destination.removeprefix(TOPIC_SCHEME + DEFAULT_NAMESPACE + "/").removeprefix(TOPIC_SCHEME)
 
 
-CUT: Final = frozenset({"destination", "owner", "key", "group", "reason", "filter", "value", "from"})
+CUT: Final = frozenset({"destination", "place", "owner", "key", "group", "reason", "filter", "value", "from"})
 """Columns that give way when the terminal is narrow. The others are shown whole."""
 
 

@@ -7,7 +7,7 @@ handled, and its streams end with it: the server gives its entries to others at 
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Coroutine, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
 from typing import Any, Final
@@ -29,10 +29,6 @@ ACK_TIMEOUT_MS: Final = 12 * 3_600_000
 """The longest that the server allows: entries come back when the stream ends, and not because a function is slow."""
 AHEAD: Final = 2
 """Entries that are asked for, for each that can be handled at a time."""
-
-
-class _TooLong(Exception):
-    """A function was not done in time."""
 
 
 class Running:
@@ -140,32 +136,37 @@ class Running:
         call, timeout_s = self._handler.call, self._handler.timeout_s
         arguments = call.arguments(delivery)
         if call.is_coroutine:
-            async with asyncio.timeout(timeout_s):
-                return await call.awaited(arguments)
+            return await _within(timeout_s, call.awaited(arguments))
         running = asyncio.get_running_loop().run_in_executor(self._threads, call.bound(arguments))
         done, _ = await asyncio.wait({running}, timeout=timeout_s)
         if not done:
             self._lingering.add(running)
             running.add_done_callback(self._lingering.discard)
-            raise _TooLong(f"it was not done in {timeout_s:g} s")
+            raise _too_long(timeout_s)
         return running.result()
 
     async def _failed(self, delivery: Delivery, topic: str, error: Exception) -> None:
         handler, attempt = self._handler, delivery.attempt
-        hopeless = isinstance(error, BadPayload)
-        if hopeless or attempt >= delivery.attempts:
+        dead_letters = handler.route.dead_letters
+        if isinstance(error, BadPayload):
+            # No attempt would read it, and no line of the program is to blame.
+            log.error(
+                "%s: a payload cannot be read (%s); the entry goes to %s", handler.name, error, dead_letters
+            )
+        elif attempt >= delivery.attempts:
             log.error(
                 "%s: attempt %d of %d failed; the entry goes to %s",
-                handler.name, attempt, delivery.attempts, handler.route.dead_letters, exc_info=error,
+                handler.name, attempt, delivery.attempts, dead_letters, exc_info=error,
             )  # fmt: skip
-            await self._schedule(handler.route.dead_letter(delivery.entry, topic, attempt, error))
+        else:
+            wait_ms = handler.wait_ms(attempt, handler.route.name_of(delivery.entry, topic))
+            log.warning(
+                "%s: attempt %d of %d failed; the next one is in %.1f s",
+                handler.name, attempt, delivery.attempts, wait_ms / 1000, exc_info=error,
+            )  # fmt: skip
+            await self._schedule(handler.route.again(delivery.entry, topic, attempt + 1, wait_ms, error))
             return
-        wait_ms = handler.wait_ms(attempt, handler.route.name_of(delivery.entry, topic))
-        log.warning(
-            "%s: attempt %d of %d failed; the next one is in %.1f s",
-            handler.name, attempt, delivery.attempts, wait_ms / 1000, exc_info=error,
-        )  # fmt: skip
-        await self._schedule(handler.route.again(delivery.entry, topic, attempt + 1, wait_ms, error))
+        await self._schedule(handler.route.dead_letter(delivery.entry, topic, attempt, error))
 
     async def _schedule(self, call: ClientCall[Scheduled]) -> None:
         try:
@@ -174,6 +175,22 @@ class Running:
             # An attempt before this one scheduled it, and could not acknowledge the entry: it failed differently.
             if conflict.state != "reused":
                 raise
+
+
+async def _within(timeout_s: float | None, running: Coroutine[Any, Any, Any]) -> Any:
+    limit = asyncio.timeout(timeout_s)
+    try:
+        async with limit:
+            return await running
+    except TimeoutError:
+        # One of the function's own is told in its own words.
+        if limit.expired():
+            raise _too_long(timeout_s) from None
+        raise
+
+
+def _too_long(timeout_s: float | None) -> TimeoutError:
+    return TimeoutError(f"it was not done in {timeout_s:g} s")
 
 
 def _around(middleware: Middleware, inner: Next) -> Next:
