@@ -31,7 +31,7 @@ def check_replay(world: World) -> bool:
     if ledger.failed is not None or ledger.durable_seq != ledger.next_seq - 1:
         return False
     # An end that found no room on a full disk is in memory alone: a restart would try its message again.
-    if world.dispatcher.end_writer.waits_for_room:
+    if world.dispatcher.end_writer.waits_for_space:
         return False
     again = _restarted(world)
     for what, live, replayed in _compared(world, again):

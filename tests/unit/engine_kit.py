@@ -217,7 +217,7 @@ def fill(bench: Bench, payload: bytes = bytes(2000)) -> list[str]:
         ids.append(answer.value().id)
 
 
-def use_up_room(bench: Bench) -> None:
+def use_up_space(bench: Bench) -> None:
     """Fill the disk, and the reserve too, so that not even an end has room."""
     full_disk(bench)
     while True:

@@ -5,7 +5,7 @@ import errno
 import pytest
 
 from tarry.ledger.ledger import LedgerSettings
-from tests.unit.engine_kit import Bench, full, use_up_room
+from tests.unit.engine_kit import Bench, full, use_up_space
 
 
 @pytest.fixture
@@ -115,7 +115,7 @@ def test_an_entry_whose_dead_letter_has_no_room_comes_again_until_it_has() -> No
     sub = bench.subscribe("t", "s", max_redeliveries=1, dead_letter_topic="dead")
     reader = bench.reader(sub)
     bench.publish("t", bytes(8_000))
-    use_up_room(bench)
+    use_up_space(bench)
     for _ in range(3):
         reader.handle.nack([0])
         bench.rest()

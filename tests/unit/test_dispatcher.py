@@ -15,7 +15,7 @@ from tarry.engine.upkeep.upkeep import FLUSH_LATEST_MS
 from tarry.ledger.ledger import LedgerSettings
 from tarry.ledger.record import Key
 from tarry.registry.registry import Flush, Meta
-from tests.unit.engine_kit import FOREIGN, Bench, fill, full_disk, use_up_room
+from tests.unit.engine_kit import FOREIGN, Bench, fill, full_disk, use_up_space
 
 LARGE = LedgerSettings(segment_bytes=16 << 20)
 
@@ -317,7 +317,7 @@ def test_nothing_more_is_sent_while_an_end_has_no_room() -> None:
     first = bench.schedule(FOREIGN, payload=bytes(8_000), owner="ann", listed=True, delay_ms=10)
     second = bench.schedule(FOREIGN, payload=b"second", delay_ms=limits.MINUTE_MS)
     bench.wait(10)
-    use_up_room(bench)
+    use_up_space(bench)
     bench.verdict(Delivered())
     bench.leap(limits.MINUTE_MS)
     assert bench.outlet.under_way == []

@@ -9,7 +9,7 @@ from tarry.core.delivery import Delivered, Refused, Retry
 from tarry.core.errors import Conflict, TooLarge
 from tarry.core.message import Message
 from tarry.ledger.ledger import LedgerSettings
-from tests.unit.engine_kit import FOREIGN, Bench, use_up_room
+from tests.unit.engine_kit import FOREIGN, Bench, use_up_space
 
 
 @pytest.fixture
@@ -92,7 +92,7 @@ def test_a_message_whose_claim_has_no_room_goes_out_once_it_has() -> None:
     bench = Bench(ledger_settings=LedgerSettings(segment_bytes=1 << 14))
     first = bench.schedule(FOREIGN, payload=b"1", group="g", delay_ms=limits.MINUTE_MS)
     second = bench.schedule(FOREIGN, payload=b"2", group="g", delay_ms=limits.HOUR_MS)
-    use_up_room(bench)
+    use_up_space(bench)
     bench.leap(limits.MINUTE_MS)
     assert not bench.outlet.under_way
     assert states(bench, first.id, second.id) == ["scheduled", "scheduled"]

@@ -101,7 +101,7 @@ def test_more_space_is_noticed_at_the_next_commit() -> None:
 def test_nobody_waits_for_room_on_a_full_disk() -> None:
     ledger, _ = filled(SimulatedDisk(capacity_bytes=room_for(3)))
     told = []
-    ledger.when_room(100, lambda: told.append("refused"))
+    ledger.when_space(100, lambda: told.append("refused"))
     assert told == ["refused"]
     with pytest.raises(Unavailable, match="no space"):
         ledger.append([record(1)], nothing)
@@ -109,7 +109,7 @@ def test_nobody_waits_for_room_on_a_full_disk() -> None:
 
 def test_a_unit_larger_than_a_segment_does_not_wait_for_ever() -> None:
     told = []
-    open_ledger(SimulatedDisk()).when_room(1 << 40, lambda: told.append("too large"))
+    open_ledger(SimulatedDisk()).when_space(1 << 40, lambda: told.append("too large"))
     assert told == ["too large"]
 
 

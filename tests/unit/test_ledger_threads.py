@@ -189,7 +189,7 @@ async def test_who_waits_for_room_is_told_when_a_spare_is_ready(
         for n in itertools.count():
             await appended(ledger, [record(n, 60_000)])
     told = asyncio.Event()
-    ledger.when_room(60_000, told.set)
+    ledger.when_space(60_000, told.set)
     assert not told.is_set()
     ready.set()
     await asyncio.wait_for(told.wait(), WAIT_S)
@@ -201,7 +201,7 @@ async def test_who_waits_for_room_is_told_when_the_queue_is_shorter(tmp_path: Pa
     ledger = opened(tmp_path, LedgerSettings(segment_bytes=1 << 18, queue_max_bytes=2000))
     ledger.append([record(0, 1500)], lambda _: None)
     told = asyncio.Event()
-    ledger.when_room(1500, told.set)
+    ledger.when_space(1500, told.set)
     assert not told.is_set()
     ledger.start(asyncio.get_running_loop().call_soon_threadsafe)
     await asyncio.wait_for(told.wait(), WAIT_S)
@@ -213,7 +213,7 @@ async def test_who_waits_for_room_is_told_when_there_will_be_none(tmp_path: Path
     told = []
     ledger = opened(tmp_path, LedgerSettings(segment_bytes=1 << 18, queue_max_bytes=2000))
     ledger.append([record(0, 1500)], lambda _: None)
-    ledger.when_room(1500, lambda: told.append("closed"))
+    ledger.when_space(1500, lambda: told.append("closed"))
     assert not told
     ledger.close()
     assert told == ["closed"]

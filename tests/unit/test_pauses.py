@@ -538,7 +538,7 @@ def test_a_message_that_could_not_be_held_on_a_full_disk_goes_out_once_its_place
             bench.journal.append([Catalogued("note", "n", bytes(15_000))], lambda _: None, essential=True)
             bench.rest()
     bench.wait(20)
-    assert bench.dispatcher.end_writer.waits_for_room
+    assert bench.dispatcher.end_writer.waits_for_space
     resume(bench, ANN)
     bench.wait(10)
     bench.disk.capacity_bytes = None

@@ -468,7 +468,7 @@ def test_a_part_that_is_answered_at_once_does_not_hand_over_the_next_one_twice()
     refusals = [failed(Unavailable("not now"))]
     publish = engine.topics.publish_each
     with (
-        patch.object(engine, "room", room),
+        patch.object(engine, "space", room),
         patch.object(
             engine.topics, "publish_each", lambda *given: refusals.pop() if refusals else publish(*given)
         ),

@@ -319,7 +319,7 @@ async def test_the_writers_thread_keeps_several_frames_on_their_way_and_answers_
 
     for n in range(600):
         room = asyncio.Event()
-        ledger.when_room(400, room.set)
+        ledger.when_space(400, room.set)
         await room.wait()
         ledger.append([record(n, 300)], partial(answer, ledger.next_seq))
     await asyncio.wait_for(done.wait(), 30)

@@ -267,10 +267,10 @@ class Engine:
         """Accept messages as columns, each by itself; `defaults` has what no row can say."""
         return self.parts.admission.schedule_columns(columns, defaults)
 
-    def room(self, size_bytes: int) -> Answer[None]:
+    def space(self, size_bytes: int) -> Answer[None]:
         """Settled once the ledger takes about so much: a batch waits where a single message is refused."""
         answer: Answer[None] = Answer()
-        self.ledger.when_room(size_bytes, lambda: answer.settle(None))
+        self.ledger.when_space(size_bytes, lambda: answer.settle(None))
         return answer
 
     def get(self, id: str, *, namespace: str | None = None) -> Answer[MessageView]:

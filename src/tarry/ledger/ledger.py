@@ -95,7 +95,7 @@ class Ledger:
         self._removal_synced = True
         """Whether the last segment that was removed is gone for good."""
         self._waiting: list[tuple[int, Callable[[], None]]] = []
-        """Callbacks that wait for room, each with how much."""
+        """Callbacks that wait for space, each with how much."""
 
     def _writer_at_the_end(self) -> Writer:
         """A writer that goes on where the log ends."""
@@ -111,7 +111,7 @@ class Ledger:
             max_bytes=settings.commit_max_bytes,
             spare_segments=settings.spare_segments,
         )
-        writer.on_room = self._tell_room
+        writer.on_space = self._tell_space
         return writer
 
     def on_failed(self, callback: Callable[[OSError], None]) -> None:
@@ -258,7 +258,7 @@ class Ledger:
         if queued_bytes > self._settings.queue_max_bytes and not essential:
             raise Unavailable("too much is waiting to be written; try again in a moment")
         if not writer.space.promise_here(need_bytes, spares.prepared, essential):
-            self._make_room(need_bytes, essential)
+            self._promise_space(need_bytes, essential)
         first_seq = self.next_seq
         self.next_seq += unit.records
         self._appended_bytes += content_bytes
@@ -272,22 +272,22 @@ class Ledger:
             raise TooLarge("the operation", self._writer.space.segment_bytes)
         return need_bytes
 
-    def when_room(self, content_bytes: int, callback: Callable[[], None]) -> None:
+    def when_space(self, content_bytes: int, callback: Callable[[], None]) -> None:
         """Call back once a unit with so many bytes would be taken; also when waiting does not help any more.
 
         A request that can be made to wait need not be refused because the disk is behind for a moment.
         """
-        if self._has_room(content_bytes):
+        if self._has_space(content_bytes):
             callback()
         else:
             self._waiting.append((content_bytes, callback))
 
-    def _tell_room(self) -> None:
+    def _tell_space(self) -> None:
         waiting, self._waiting = self._waiting, []
         for content_bytes, callback in waiting:
-            self.when_room(content_bytes, callback)
+            self.when_space(content_bytes, callback)
 
-    def _has_room(self, content_bytes: int) -> bool:
+    def _has_space(self, content_bytes: int) -> bool:
         writer, spares = self._writer, self._spares
         if writer.failed is not None or self._closed or spares.error is not None:
             return True
@@ -304,8 +304,8 @@ class Ledger:
                 return spares.error is not None
         return True
 
-    def _make_room(self, need_bytes: int, essential: bool) -> None:
-        """Promise room by planning exactly, or by preparing a spare; raise `Unavailable` if there is none."""
+    def _promise_space(self, need_bytes: int, essential: bool) -> None:
+        """Promise space by planning exactly, or by preparing a spare; raise `Unavailable` if there is none."""
         writer, spares = self._writer, self._spares
         writer.plan_anew()
         while not writer.space.promise(need_bytes, spares.prepared, essential):
@@ -343,7 +343,7 @@ class Ledger:
         if self._closed:
             return
         self._closed = True
-        self._tell_room()
+        self._tell_space()
         self._writer.stop()
         self._writer.seal()
         self._spares.close()

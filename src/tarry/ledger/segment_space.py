@@ -30,7 +30,7 @@ class SegmentSpace:
         self.plan_rolls = 0
 
     def promise_here(self, need_bytes: int, prepared: int, essential: bool) -> bool:
-        """Plan one more unit in the segment that the plan is in, if there is room.
+        """Plan one more unit in the segment that the plan is in, if there is space.
 
         `prepared` counts all spares that ever were.
         """
@@ -50,7 +50,7 @@ class SegmentSpace:
         return True
 
     def fits(self, need_bytes: int, prepared: int) -> bool:
-        """Whether a unit that is not essential could be promised its room."""
+        """Whether a unit that is not essential could be promised its space."""
         return prepared - self._after(need_bytes)[0] >= RESERVED_SPARES
 
     def _after(self, need_bytes: int) -> tuple[int, int]:

@@ -126,8 +126,8 @@ class Writer:
         """Called on the engine's thread once it has stopped for good."""
         self.finished_bytes = 0
         """Content bytes of all units that were ever called back."""
-        self.on_room: Callable[[], None] | None = None
-        """Called on the engine's thread when there may be more room than before, or never will be."""
+        self.on_space: Callable[[], None] | None = None
+        """Called on the engine's thread when there may be more space than before, or never will be."""
         self._post: Post | None = None
         self._wake: Wakeup | None = None
         """The wake-up that the writer's thread waits for, if there is one."""
@@ -141,7 +141,7 @@ class Writer:
         self._prepare = threading.Event()
 
     def put(self, queued: Queued) -> None:
-        """Queue a unit, for which room was promised."""
+        """Queue a unit, for which space was promised."""
         self.queue.append(queued)
         if self._defer is None or queued.content_bytes >= LARGE_BYTES:
             self._nudge()
@@ -318,7 +318,7 @@ class Writer:
             self._call_back([queued.done for queued in batch], Unavailable(reason))
 
     def _call_back(self, dones: list[Done], error: TarryError | None) -> None:
-        dones.append(self._tell_room)
+        dones.append(self._tell_space)
         if self._post is None:
             _run(dones, error)
             return
@@ -327,9 +327,9 @@ class Writer:
         except RuntimeError:
             log.warning("the event loop is closed: %d callbacks were dropped", len(dones))
 
-    def _tell_room(self, _error: TarryError | None) -> None:
-        if self.on_room is not None:
-            self.on_room()
+    def _tell_space(self, _error: TarryError | None) -> None:
+        if self.on_space is not None:
+            self.on_space()
 
     def start(self, post: Post, defer: Defer | None = None) -> None:
         """Start the two threads."""

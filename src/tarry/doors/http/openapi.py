@@ -75,7 +75,7 @@ _REFUSALS: Final = {
     413: "Larger than its limit",
     415: "The content type is not taken here",
     429: "A limit is reached; `Retry-After` says when to try again where that helps",
-    503: "Cannot be taken now: starting, stopping, or no room on disk",
+    503: "Cannot be taken now: starting, stopping, or no space on disk",
 }
 
 Components = dict[type, dict[str, Any]]

@@ -254,7 +254,7 @@ class Producer:
             if self._gathered:
                 self._hand_over()
 
-        engine.room(self._gathered[0].size_bytes).then(go)
+        engine.space(self._gathered[0].size_bytes).then(go)
 
     def answered(self, sends: "Sends", incarnation: int, results: Sequence[int | BaseException]) -> None:
         """The ledger has synced these SENDs in a topic of this incarnation, or they were refused."""

@@ -124,7 +124,7 @@ class Dispatcher:
 
     def turn(self, now_ms: int) -> bool:
         """One turn: a batch at most. Answers whether there is more to do at once."""
-        # Nothing goes out unless its end has room in the ledger (R2).
+        # Nothing goes out unless its end has space in the ledger (R2).
         failed = self._journal.failed
         if failed:
             self.end_writer.settle_all()
@@ -333,11 +333,11 @@ class Dispatcher:
 
     @property
     def holds_any(self) -> bool:
-        """Whether due versions are in no wheel, because they wait for their turn, their bodies, or room in the ledger.
+        """Whether due versions are in no wheel, because they wait for their turn, their bodies, or space in the ledger.
 
         So long they are not found among what waits: what they need must stay, and so must the knowledge that they are dead.
         """
-        return bool(self.lanes or self.awaited) or self.end_writer.waits_for_room
+        return bool(self.lanes or self.awaited) or self.end_writer.waits_for_space
 
     @property
     def backlogged(self) -> bool:

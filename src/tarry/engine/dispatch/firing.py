@@ -19,7 +19,7 @@ from tarry.engine.dispatch.burst import Burst
 from tarry.engine.dispatch.sent_report import SentReport
 from tarry.engine.due.due_batch import DueBatch
 from tarry.engine.due.postponed import Later
-from tarry.engine.flights.end_writer import ROOM_RETRY_MS, EndWriter
+from tarry.engine.flights.end_writer import SPACE_RETRY_MS, EndWriter
 from tarry.engine.journal.journal import Journal
 from tarry.engine.records.changes import NewEntries, Written
 from tarry.engine.state.engine_state import EngineState
@@ -102,7 +102,7 @@ class Firing:
         except Unavailable as error:
             done(error)
             for put, _, key in burst.items():
-                self._later(key, lane_of(put.namespace, put.owner, put.door), burst.now_ms + ROOM_RETRY_MS)
+                self._later(key, lane_of(put.namespace, put.owner, put.door), burst.now_ms + SPACE_RETRY_MS)
         except Exception as error:
             done(error)
             raise
@@ -136,7 +136,7 @@ class Firing:
             self._journal.append(records, done)
         except Unavailable as error:
             done(error)
-            self._later(key, lane_of(head.namespace, head.owner, head.door), now_ms + ROOM_RETRY_MS)
+            self._later(key, lane_of(head.namespace, head.owner, head.door), now_ms + SPACE_RETRY_MS)
         except Exception as error:
             done(error)
             raise

@@ -1,6 +1,6 @@
 """The ends of versions on their way into the ledger: those that are enqueued and not durable yet, and those that wait for space.
 
-An end is never given up: when the ledger has no room for it, it is written as soon as there is (R2). Commands
+An end is never given up: when the ledger has no space for it, it is written as soon as there is (R2). Commands
 that wait for the verdict of an attempt are told here, once that verdict is durable.
 """
 
@@ -17,8 +17,8 @@ from tarry.engine.records.versions import end_unread
 from tarry.engine.state.engine_state import EngineState
 from tarry.ledger.record import Key, Record
 
-ROOM_RETRY_MS: Final = 1_000
-"""When the ledger has no room, how long until it is tried again."""
+SPACE_RETRY_MS: Final = 1_000
+"""When the ledger has no space, how long until it is tried again."""
 
 OnVerdict = Callable[[], None]
 
@@ -38,7 +38,7 @@ class EndWriter:
         """The lowest key of each unit that is not durable yet."""
         self._units = 0
         self._unwritten: deque[Callable[[], bool]] = deque()
-        """Units that found no room. They are written in this order, and nothing overtakes them."""
+        """Units that found no space. They are written in this order, and nothing overtakes them."""
         self._waiting: dict[int, list[OnVerdict]] = {}
         """By seq: commands that wait for the verdict on an attempt."""
 
@@ -59,7 +59,7 @@ class EndWriter:
         done: Callable[[], None] | None = None,
         otherwise: Otherwise | None = None,
     ) -> None:
-        """Write records that end or replace the versions at these keys; again if there is no room.
+        """Write records that end or replace the versions at these keys; again if there is no space.
 
         `make` is called at each try: entry ids and the like are those of that moment. If it fails, or what it makes
         cannot be a unit, the versions end with the records that `otherwise` makes of the reason.
@@ -114,22 +114,22 @@ class EndWriter:
         return [end_unread(key, now_ms, reason) for key in keys if key.seq not in self._state.dead]
 
     def is_writing(self, key: Key) -> bool:
-        """Whether a unit that ends the version at a key alone is on its way, or waits for room."""
+        """Whether a unit that ends the version at a key alone is on its way, or waits for space."""
         return key in self._open.values()
 
     def end(self, key: Key, make: Callable[[], list[Record]], otherwise: Otherwise | None = None) -> None:
-        """Write the end of one version, or its next one, unless a command ends it before there is room."""
+        """Write the end of one version, or its next one, unless a command ends it before there is space."""
         self.write(lambda: [] if key.seq in self._state.dead else make(), [key], None, otherwise)
 
     def try_again(self) -> bool:
-        """Write what found no room before; whether there is none of it any more."""
+        """Write the units that found no space before; whether none is left."""
         while self._unwritten and self._unwritten[0]():
             self._unwritten.popleft()
-        return not self.waits_for_room
+        return not self.waits_for_space
 
     @property
-    def waits_for_room(self) -> bool:
-        """Whether a unit has found no room."""
+    def waits_for_space(self) -> bool:
+        """Whether a unit has found no space."""
         return bool(self._unwritten)
 
     def when_settled(self, seq: int, callback: OnVerdict) -> None:

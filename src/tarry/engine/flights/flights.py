@@ -30,7 +30,7 @@ from tarry.engine.bodies.body_sizes import SMALL_BYTES
 from tarry.engine.due.postponed import Later
 from tarry.engine.flights.boarding import Boarding
 from tarry.engine.flights.deferral import Deferral, flight_parts
-from tarry.engine.flights.end_writer import ROOM_RETRY_MS, EndWriter, Otherwise
+from tarry.engine.flights.end_writer import SPACE_RETRY_MS, EndWriter, Otherwise
 from tarry.engine.flights.failures import Failures
 from tarry.engine.flights.flight import Departure, Flight
 from tarry.engine.flights.fresh_mark import FreshMark
@@ -211,7 +211,7 @@ class Flights:
             fresh.append(durable)
         except Unavailable:
             for departure in departures:
-                self._call_off(departure, now_ms + ROOM_RETRY_MS)
+                self._call_off(departure, now_ms + SPACE_RETRY_MS)
 
     def _call_off(self, departure: Departure, again_ms: int) -> None:
         """Let a departure come again: none of its flights was sent."""
@@ -260,7 +260,7 @@ class Flights:
             return
         if not claimed:
             self._boarding.land(first)
-            self._later(first.key, first.lane, now_ms + ROOM_RETRY_MS)
+            self._later(first.key, first.lane, now_ms + SPACE_RETRY_MS)
             return
         for flight in departure.flights:
             flight.becomes(Event.CLAIM)
@@ -275,7 +275,7 @@ class Flights:
     def _claim(self, departure: Departure, now_ms: int) -> bool:
         """A grouped message needs a synced claim, which ends its siblings, before it goes out (R11).
 
-        Answers whether there is room for it; it is sent once it is durable.
+        Answers whether there is space for it; it is sent once it is durable.
         """
         (flight,) = departure.flights
         head = flight.head

@@ -88,7 +88,7 @@ class Returning:
         self._under_way = self._busy = True
         self._began_at_ms = now_ms
         self._at = Key(self._aside_at_ms, 0)
-        # Versions that are being set aside just now are found once they are durable, and those that had no room then stay away.
+        # Versions that are being set aside just now are found once they are durable, and those that had no space then stay away.
         self._journal.when_durable(self._journal.next_seq - 1, lambda _: self._found_durable())
 
     def _found_durable(self) -> None:

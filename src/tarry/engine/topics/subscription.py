@@ -365,7 +365,7 @@ class Subscription:
             self.pump()
 
     def _dead_letters(self, spent: list[int]) -> list[int]:
-        """Be done with entries that came too often; gives back those for which there is no room now."""
+        """Be done with entries that came too often; gives back those for which there is no space now."""
         ids = np.array(spent, np.int64)
         entries, gone = self._read(ids, self.topic.seqs(ids))
         return self._parts.writer.dead_letters(self.topic, self.name, self.properties, entries, gone)

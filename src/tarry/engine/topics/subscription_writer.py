@@ -69,7 +69,7 @@ class SubscriptionWriter:
     ) -> list[int]:
         """Entries that came too often: each into the dead-letter topic and acknowledged, in one unit.
 
-        Those that are `gone` are acknowledged alone. Gives back those for which there is no room now.
+        Those that are `gone` are acknowledged alone. Gives back those for which there is no space now.
         """
         target = properties.get("dead_letter_topic", f"{topic.name}-{name}-DLQ")
         left: list[int] = []

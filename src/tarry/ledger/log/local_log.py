@@ -58,7 +58,7 @@ class LocalLog:
         return synced
 
     def finish(self, next_seq: int) -> bool:
-        """Write a seal, unless it ends with one already. There is always room for it."""
+        """Write a seal, unless it ends with one already. There is always space for it."""
         if self._sealed:
             return False
         self._sealed = True

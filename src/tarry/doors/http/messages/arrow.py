@@ -96,7 +96,7 @@ class ArrowBatches:
         answers = []
         for chunk in await asyncio.to_thread(read):
             await keep_pace(caller, chunk.num_rows)
-            await wait_for_room(self._engine, chunk.nbytes + ROW_OVERHEAD_BYTES * chunk.num_rows)
+            await wait_for_space(self._engine, chunk.nbytes + ROW_OVERHEAD_BYTES * chunk.num_rows)
             answers.append(self._accept(chunk, message))
             # What is due meanwhile has its turn.
             await asyncio.sleep(0)
@@ -113,10 +113,10 @@ class ArrowBatches:
         return self._engine.schedule_many(messages_of(chunk, defaults)).map(in_columns)
 
 
-async def wait_for_room(engine: Engine, size_bytes: int) -> None:
+async def wait_for_space(engine: Engine, size_bytes: int) -> None:
     """Return when the ledger takes so much; nothing else has its turn between that and the return."""
-    while not (room := engine.room(size_bytes)).settled:
-        await room
+    while not (space := engine.space(size_bytes)).settled:
+        await space
 
 
 def read_batches(body: bytes, max_bytes: int = MAX_BATCH_BYTES) -> list[pa.RecordBatch]:

@@ -25,7 +25,7 @@ from tarry.doors.http.messages.arrow import (
     ROW_OVERHEAD_BYTES,
     ArrowBatches,
     defaults_message,
-    wait_for_room,
+    wait_for_space,
 )
 from tarry.doors.http.messages.messages import read_key
 from tarry.doors.http.messages.ndjson import (
@@ -133,7 +133,7 @@ class BatchEndpoints:
                     await keep_pace(caller, len(chunk))
                     answers.check_time()
                     size = len(piece) * len(chunk) // len(pieces)
-                    await wait_for_room(self._engine, 2 * size + CHUNK_LINES * ROW_OVERHEAD_BYTES)
+                    await wait_for_space(self._engine, 2 * size + CHUNK_LINES * ROW_OVERHEAD_BYTES)
                     columns = None if key is not None else read_plain(chunk, defaults, caller)
                     if columns is None:
                         self._schedule_lines(
