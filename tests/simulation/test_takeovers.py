@@ -12,7 +12,7 @@ from tarry.ledger.log.ownership import Ownership, SentFrame
 from tarry.ledger.log.replicated_log import ReplicatedLog
 from tests.simulation.takeovers import KINDS, run_seed
 
-SEEDS = 250
+SEEDS = 1_000
 NOBODY = LogClaim("nobody", b"", b"", b"", 1, 1, 0)
 BOUND = 400
 """Seeds within which every sabotage must be noticed."""

@@ -242,6 +242,17 @@ def test_a_departure_whose_clock_is_set_back_before_its_record_is_durable_is_not
     assert bench.state(id_) == "sent"
 
 
+def test_marks_come_often_enough_for_a_short_session() -> None:
+    bench = Bench(log=SimulatedLog(), start=False)
+    bench.tenure_ms = 600
+    bench.start()
+    bench.rest()
+    for _ in range(200):
+        bench.clock.advance(50)
+        bench.rest()
+        assert bench.engine.trouble is None
+
+
 def test_an_idle_owner_marks_every_second_and_so_learns_that_it_was_superseded() -> None:
     log = SimulatedLog()
     old = node(log, "a")

@@ -212,7 +212,7 @@ def wire(given: Surroundings) -> EngineParts:
     )  # fmt: skip
     upkeep = Upkeep(
         journal, state, ledger, horizon, bodies, sizes, recent_entries, topics, retention, clock, isolation, dispatcher,
-        settings, given.offload, given.snapshot_folder, given.on_snapshot,
+        settings, given.offload, given.snapshot_folder, given.on_snapshot, tenure,
     )  # fmt: skip
     backups = Backups(upkeep.reclaim, registry, clock, upkeep.flush, given.offload, given.snapshot_folder)
 

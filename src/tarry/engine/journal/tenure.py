@@ -26,7 +26,7 @@ class Tenure:
         self.on_proved: Callable[[], None] | None = None
         """Called when there is a proof again, after a time without one."""
         self._clock = clock
-        self._lasts_ms = lasts_ms
+        self.lasts_ms = lasts_ms
         self._proved_ms = NEVER
         self._told = True
         """Whether the log was told that there is no proof; at a start there is none yet."""
@@ -39,7 +39,7 @@ class Tenure:
     def in_doubt(self) -> bool:
         """Whether another server may own the ledger."""
         gone_ms = self._clock.elapsed_ms() - self._proved_ms
-        if gone_ms <= self._lasts_ms:
+        if gone_ms <= self.lasts_ms:
             return False
         if not self._told:
             self._told = True

@@ -7,6 +7,7 @@ Slow work goes to another thread through `Offload`; in a simulation that is a pl
 
 import logging
 from collections.abc import Iterator
+from typing import Final
 
 from tarry.core.clock import SteadyClock
 from tarry.core.clockwatch import ClockWatch
@@ -18,6 +19,7 @@ from tarry.engine.dispatch.dispatcher import Dispatcher
 from tarry.engine.due.horizon import Horizon, Offload
 from tarry.engine.isolation import Isolation
 from tarry.engine.journal.journal import Journal
+from tarry.engine.journal.tenure import Tenure
 from tarry.engine.settings import EngineSettings
 from tarry.engine.state.engine_state import EngineState
 from tarry.engine.topics.recent_entries import RecentEntries
@@ -42,6 +44,10 @@ IDLE_MARK_MS = 60_000
 """How often an idle server marks: nothing but the clock moves the watermark then."""
 
 
+HEARTBEATS: Final = 3
+"""So many marks come in the time for which a proof of ownership lasts: some may be slow."""
+
+
 class Upkeep:
     """The engine's chores, each with its own interval."""
 
@@ -63,7 +69,9 @@ class Upkeep:
         offload: Offload,
         folder: str | None,
         on_snapshot: SnapshotMade | None,
+        tenure: Tenure | None,
     ) -> None:
+        """With a tenure marks are heartbeats: each is a proof of ownership, and they come often enough for it (R15)."""
         self._journal = journal
         self._state = state
         self._horizon = horizon
@@ -92,7 +100,10 @@ class Upkeep:
         )
         self.clock = ClockWatch(clock, settings.clock_slack_ms)
         """Whether time that has passed confirms what the clock shows."""
-        self._heartbeat = ledger.replicated
+        self._mark_every_ms = settings.mark_every_ms
+        if tenure is not None:
+            self._mark_every_ms = min(self._mark_every_ms, tenure.lasts_ms // HEARTBEATS)
+        self._heartbeat = tenure is not None
         """Whether a mark is appended also when it says nothing new."""
         self._marked_seq = 0
         self._marked_at_ms = 0
@@ -117,8 +128,8 @@ class Upkeep:
 
     def tick(self, now_ms: int) -> int:
         """Do the upkeep that is due; gives the instant at which to come again."""
-        if _is_due(self._next_mark_ms, self._settings.mark_every_ms, now_ms):
-            self._next_mark_ms = now_ms + self._settings.mark_every_ms
+        if _is_due(self._next_mark_ms, self._mark_every_ms, now_ms):
+            self._next_mark_ms = now_ms + self._mark_every_ms
             self.mark(now_ms)
         if _is_due(self._next_flush_ms, self._settings.flush_every_ms, now_ms):
             self._next_flush_ms = now_ms + self._settings.flush_every_ms
