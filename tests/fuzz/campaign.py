@@ -24,6 +24,7 @@ from tests.fuzz.homeservers import Homeserver
 from tests.fuzz.matrix import Matrix
 from tests.fuzz.native import Native
 from tests.fuzz.operations import Operations
+from tests.fuzz.operators import COMPONENT, Operators
 from tests.fuzz.pulsar import Pulsar
 from tests.fuzz.staging import Staging
 from tests.fuzz.values import TENANTS, Values
@@ -104,6 +105,9 @@ class Campaign:
         return f"""
             [ledger]
             segment_bytes = 8388608
+            [[brokers.allow]]
+            component = "{COMPONENT}"
+            namespaces = ["{TENANTS[0]}"]
             [doors.pulsar]
             enabled = true
             port = {ports["pulsar"]}
@@ -159,6 +163,7 @@ class Campaign:
                 Matrix(matrix, next(values), homeserver.tokens, homeserver.room, homeserver.hs_token),
                 DaprGrpc(channel, self._ports["grpc"], next(values)),
                 Operations(native, next(values)),
+                Operators(native, next(values)),
                 Staging(native, next(values)),
             ]
 
@@ -176,7 +181,7 @@ class Campaign:
         assert self.longest_cpu_s < TURN_CPU_S, _end_of(server)
 
     async def _end_all(self, server: ServerProcess) -> None:
-        """Take limits and repeats away, and cancel what is not due within the campaign, until nothing waits."""
+        """Take limits, pauses and repeats away, and cancel what is not due within the campaign, until nothing waits."""
         deadline = time.monotonic() + END_WITHIN_S
         async with plain_client(server.url) as client:
             places = ["broker", *(f"namespaces/{one}" for one in TENANTS)]
@@ -184,6 +189,7 @@ class Campaign:
             for place in places:
                 await client.delete(f"/v1/policies/{place}")
             await _remove_repeats(client)
+            await _resume_places(client)
             while (await client.get("/v1/status")).json()["engine"]["pending"]:
                 assert time.monotonic() < deadline, await _waiting(client)
                 await _cancel_all(client)
@@ -220,6 +226,15 @@ async def _remove_repeats(client: httpx.AsyncClient) -> None:
         for one in repeats:
             answer = await client.delete(f"/v1/repeats/{one['namespace']}/{quote(one['name'], safe='')}")
             assert answer.status_code == 204, (one, answer.text)
+
+
+async def _resume_places(client: httpx.AsyncClient) -> None:
+    for one in (await client.get("/v1/pauses")).json()["pauses"]:
+        place = {one["kind"]: one["name"]} | (
+            {} if one["kind"] == "topic" else {"namespace": one["namespace"]}
+        )
+        answer = await client.post("/v1/pauses/resume", json=place)
+        assert answer.status_code == 200, (one, answer.text)
 
 
 async def _cancel_all(client: httpx.AsyncClient) -> None:

@@ -125,10 +125,12 @@ def test_what_is_past_is_forgotten_in_two_steps_and_its_seqs_are_never_used_agai
     batches = Batches(dead)
     batches.decide(3, adopt())
     batches.decide(4, cancel(adopt()))
-    batches.forget(Key(DAY + HOUR_MS, 0))
-    assert len(dead) == 5
-    batches.forget(Key(DAY + HOUR_MS + 10, 0))
+    assert not batches.past(Key(DAY + HOUR_MS, 0))
+    past = batches.past(Key(DAY + HOUR_MS + 10, 0))
+    assert len(dead) == 5, "the wheel is to be swept first"
+    batches.let_go(past)
     assert len(dead) == 0
+    assert not batches.past(Key(DAY + HOUR_MS + 10, 0))
     again = flushed(batches, registry)
     assert again.by_name["letters"].files == []
     assert len(again._dead) == 0
@@ -143,6 +145,7 @@ def test_what_is_past_is_forgotten_in_two_steps_and_its_seqs_are_never_used_agai
 def test_a_batch_with_a_message_that_stands_apart_stays_known() -> None:
     batches = decided(adopt())
     batches.moved(FIRST, *ANN)
+    batches.let_go(batches.past(Key(DAY + 30 * DAY_MS, 0)))
     batches.forget(Key(DAY + 30 * DAY_MS, 0))
     assert batches.of(FIRST) is not None
     batches.ended(FIRST, *ANN, apart=True)

@@ -9,6 +9,7 @@ from tarry.core.delivery import Delivered, Refused, Retry
 from tarry.core.errors import Conflict, Invalid, NotFound
 from tarry.core.limits import DAY_MS, HOUR_MS
 from tarry.core.message import Message
+from tarry.engine.bulk_commands import bulk_commands
 from tarry.engine.bulk_commands.walk import STEP
 from tests.simulation.replay import check_replay
 from tests.unit.engine_kit import FOREIGN, Bench, full
@@ -246,3 +247,19 @@ def test_commands_are_listed_and_bad_ones_refused(bench: Bench) -> None:
     assert {one.phase for one in bench.ask(bulk.all(None))} == {"stopped"}, "nobody confirmed them"
     bench.wait(8 * DAY_MS)
     assert bench.ask(bulk.all(None)) == []
+
+
+def test_a_command_that_is_over_is_remembered_although_the_clock_is_set_back(bench: Bench) -> None:
+    command = done(bench, "cancel")
+    bench.clock.jump(-HOUR_MS)
+    bench.wait(5_000)
+    assert bench.ask(bench.engine.bulk_commands.get(command.number)).phase == "done"
+
+
+def test_no_more_than_so_many_commands_are_remembered(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bulk_commands, "MAX_KEPT", 2)
+    commands = [done(bench, "cancel").number for _ in range(4)]
+    waiting = asked(bench, "cancel").number
+    bench.wait(5_000)
+    remembered = [one.number for one in bench.ask(bench.engine.bulk_commands.all(None))]
+    assert remembered == [waiting, *commands[:1:-1]], "the newest, and all that are not over"

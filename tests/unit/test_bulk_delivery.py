@@ -427,3 +427,28 @@ def test_what_is_accepted_at_the_watermark_of_a_batchs_message_is_not_lost(bench
     scheduled = bench.engine.schedule(Message(destination="orders", delay_ms=0))
     bench.commit()
     assert bench.state(scheduled.value().id) == "scheduled"
+
+
+def test_an_outcome_is_kept_although_the_retry_that_was_waited_for_comes_long_after_it(
+    tmp_path: Path,
+) -> None:
+    """The seqs of a batch were forgotten to be dead while the wheel had one of them still, at the instant of a retry."""
+    bench = BulkBench(tmp_path, settings=EngineSettings(carry_after_ms=DAY_MS))
+    bench.bulk([bench.now_ms + 10], FOREIGN)
+    (message,) = bench.listed()
+    bench.clock.jump(5 * HOUR_MS)
+    bench.rest()
+    bench.verdict(Retry("busy", after_ms=30_000))
+    for _ in range(20):
+        # A clock that stays ahead is believed in the end.
+        bench.clock.advance(1_000)
+        bench.rest()
+    bench.clock.jump(-HOUR_MS)
+    bench.ask(bench.engine.send(message.id))
+    bench.verdict(Delivered())
+    bench.rest()
+    for _ in range(150):
+        bench.leap(MINUTE_MS)
+    assert bench.state(message.id) == "sent"
+    assert bench.engine.stats().counters.get("damaged", 0) == 0
+    assert not bench.outlet.under_way, "it does not go out again"

@@ -10,6 +10,7 @@ from tarry.core.limits import DAY_MS, HOUR_MS, MINUTE_MS
 from tarry.core.message import Message
 from tarry.core.pause import PausablePlace, place_of
 from tarry.core.policy import Policy
+from tarry.engine.queries import pausing
 from tarry.ledger.ledger import LedgerSettings
 from tarry.ledger.record import Catalogued, Put
 from tests.unit.engine_kit import FOREIGN, Bench, NoSpace, full, full_disk
@@ -547,3 +548,14 @@ def test_a_message_that_could_not_be_held_on_a_full_disk_goes_out_once_its_place
         attempt.answer(Delivered())
     bench.rest()
     assert bench.state(id_) == "sent"
+
+
+def test_no_more_than_so_many_places_are_paused(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pausing, "MAX_PAUSES", 2)
+    pause(bench, ANN)
+    pause(bench, SHOP)
+    pause(bench, ANN)
+    assert bench.refused(bench.engine.pausing.pause_place(TOPIC), Conflict).state == "full"
+    resume(bench, ANN)
+    bench.rest()
+    pause(bench, TOPIC)

@@ -1,18 +1,21 @@
 """Repeats: messages that are sent again and again (ADR 0025)."""
 
+import errno
 from typing import Any
 
 import pytest
 
+from tarry.core.delivery import Delivered
 from tarry.core.errors import Conflict, Invalid, NotFound, TooLarge, TooManyPending, Unavailable
 from tarry.core.limits import DAY_MS, HOUR_MS, MINUTE_MS
-from tarry.core.message import Message
+from tarry.core.message import Message, MessageQuery
 from tarry.core.policy import Policy
 from tarry.core.repeat import Missed, Repeat
 from tarry.core.times import parse_instant_ms
 from tarry.engine.repeats import repeats
 from tarry.engine.repeats.repeats import RepeatView
 from tests.unit.engine_kit import FOREIGN, Bench, Reader, full_disk
+from tests.unit.test_indexed import reclaimed, small_world
 
 HOME = "public/default"
 SECOND_MS = 1_000
@@ -482,3 +485,57 @@ def test_an_unexpected_error_about_one_repeat_keeps_no_other(
     bench.wait(2_000)
     assert {one.headers["tarry-repeat"] for one in reader.got} == {"good"}
     assert "RuntimeError" in (look(bench, "bad").trouble or "")
+
+
+@pytest.mark.parametrize("destination", ["orders", FOREIGN])
+def test_an_occurrence_whose_record_is_not_at_hand_is_taken_back_too(destination: str) -> None:
+    bench = small_world()
+    asked = Repeat(destination=destination, payload=b"needle", every_ms=HOUR_MS, key="k", owner="ann")
+    bench.settle(bench.engine.repeats.set(HOME, "tick", asked))
+    bench.clock.advance(HOUR_MS - 100)
+    bench.run(10)
+    (ahead,) = bench.settle(bench.engine.list_messages(MessageQuery(owner="ann"))).messages
+    bench.clock.jump(-HOUR_MS // 2)
+    reclaimed(bench)
+    assert bench.settle(bench.engine.repeats.pause(HOME, "tick")).made == 0
+    view = bench.settle(bench.engine.get(ahead.id))
+    assert (view.state, view.destination, view.owner, view.key) == (
+        "cancelled",
+        ahead.destination,
+        "ann",
+        "k",
+    )
+    bench.clock.advance(HOUR_MS)
+    bench.run(1_000)
+    assert not [one for one in bench.outlet.arrivals if one.delivery.id == ahead.id]
+
+
+@pytest.mark.parametrize("crash", [False, True])
+def test_an_occurrence_that_is_being_sent_is_not_taken_back_though_the_clock_is_set_back(
+    bench: Bench, crash: bool
+) -> None:
+    give(bench, destination=FOREIGN)
+    bench.wait(SECOND_MS)
+    (attempt,) = bench.outlet.under_way
+    if crash:
+        bench.reopen()
+    bench.clock.jump(-HOUR_MS)
+    bench.ask(bench.engine.repeats.remove(HOME, "tick"))
+    if not crash:
+        attempt.answer(Delivered())
+    else:
+        bench.leap(HOUR_MS)
+        bench.verdict(Delivered())
+    bench.rest()
+    assert bench.state(attempt.delivery.id) == "sent"
+
+
+def test_after_a_failed_disk_repeats_are_unavailable(bench: Bench) -> None:
+    give(bench)
+    bench.disk.fail_next("sync", errno.EIO)
+    bench.wait(2 * SECOND_MS)
+    for answer in (
+        bench.engine.repeats.remove(HOME, "tick"), bench.engine.repeats.get(HOME, "other"),
+        bench.engine.repeats.set(HOME, "tick", Repeat(destination="orders", every_ms=7)),
+    ):  # fmt: skip
+        bench.refused(answer, Unavailable)

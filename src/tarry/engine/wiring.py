@@ -228,7 +228,7 @@ def wire(given: Surroundings) -> EngineParts:
         return retrying.list(query) if query.state == "retrying" else commands.list_messages(query)
 
     walk = CommandWalk(state, ids, finding, commands, retries, lists)
-    repeating = Repeating(journal, state, bodies, isolation, admission.versions)
+    repeating = Repeating(journal, state, bodies, isolation, admission.versions, dispatcher.flights)
     return EngineParts(
         journal=journal,
         state=state,

@@ -202,10 +202,7 @@ class BulkCommands:
         over = [one for one in self._book.by_number.values() if one.phase in FINISHED]
         over.sort(key=lambda one: one.number)
         many = len(over) - MAX_KEPT
-        old = [
-            one
-            for at, one in enumerate(over)
-            if at < many or not 0 <= now_ms - (one.ended_at_ms or 0) <= KEPT_MS
-        ]
+        # One that ended by a clock which was ahead is kept for longer: there are never more than `MAX_KEPT`.
+        old = [one for at, one in enumerate(over) if at < many or now_ms - (one.ended_at_ms or 0) > KEPT_MS]
         if old:
             self._journal.append([forgotten(one.number) for one in old[:100]], lambda _: None, essential=True)

@@ -77,6 +77,16 @@ class Returning:
         self._began_at_ms = 0
         self._at = Key(aside_at_ms, 0)
         """All below this key have returned, or stay."""
+        self._effective_seq = 0
+        """The last seq whose record had taken effect when the last look was taken."""
+        self._next_seq = 0
+        """The seq that was the next one at that look."""
+        self._is_still = False
+        """Whether no record was on its way then, and none was made until what it found came back."""
+        self._came_back = False
+        """Whether that look found any that comes back."""
+        self._quiet = False
+        """Whether the look before it was at the end, and found none."""
         self._busy = False
         self._again_at_ms = 0
 
@@ -86,6 +96,7 @@ class Returning:
             self._once_more = True
             return
         self._under_way = self._busy = True
+        self._quiet = False
         self._began_at_ms = now_ms
         self._at = Key(self._aside_at_ms, 0)
         # Versions that are being set aside just now are found once they are durable, and those that had no space then stay away.
@@ -109,6 +120,7 @@ class Returning:
     def _look(self, now_ms: int) -> None:
         """Find the next keys: in the tail, and in the index at this same moment."""
         horizon, low = self._horizon, self._at
+        self._effective_seq, self._next_seq = self._journal.effective_seq, self._journal.next_seq
         tail = horizon.tail.entries(low, STEP)
         here = tail.seqs[tail.fire_at_ms == self._aside_at_ms].tolist()
         upto = self._end if len(here) < STEP else Key(self._aside_at_ms, here[-1] + 1)
@@ -153,8 +165,14 @@ class Returning:
 
     def _return(self, keys: list[Key], now_ms: int) -> None:
         """Give new versions to those that can go out now, as many in a unit as fit; then look on."""
+        self._is_still = (
+            self._effective_seq == self._next_seq - 1 and self._next_seq == self._journal.next_seq
+        )
         versions: list[NextVersion] = []
         for key in keys:
+            if key.seq in self._state.dead:
+                # It was carried forward or ended while its body was on the way.
+                continue
             try:
                 body = self._bodies.one(key.seq)
                 waiting = decode(body)
@@ -166,6 +184,7 @@ class Returning:
                 versions.append(NextVersion(key, end_unread(key, now_ms, str(damage)), RECORD_BYTES))
         for unit in parts_of(versions, lambda one: one.size_bytes, self._journal.unit_max_bytes // 2):
             self._write(unit)
+        self._came_back = bool(versions)
         self._journal.when_durable(self._journal.next_seq - 1, lambda _: self._went_on())
 
     def _write(self, unit: list[NextVersion]) -> None:
@@ -176,12 +195,24 @@ class Returning:
         )
 
     def _went_on(self) -> None:
+        """Look on, until all have returned.
+
+        A version that is carried forward meanwhile has a later seq, and is in no tail while its record is on its way. So the last
+        look is one with no record on its way, or the second in which none comes back.
+        """
         self._busy = False
         if self._at >= self._end:
-            self._under_way = False
-            if self._once_more:
-                self._once_more = False
-                self.begin(self._clock.now_ms())
+            if self._is_still or (self._quiet and not self._came_back):
+                self._finish()
             else:
-                self._done()
+                self._quiet = not self._came_back
+                self._at = Key(self._aside_at_ms, self._effective_seq + 1)
         self._horizon.wake()
+
+    def _finish(self) -> None:
+        self._under_way = False
+        if self._once_more:
+            self._once_more = False
+            self.begin(self._clock.now_ms())
+        else:
+            self._done()

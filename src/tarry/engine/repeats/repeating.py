@@ -15,21 +15,23 @@ from typing import Final
 import msgspec
 
 from tarry.core import faults
-from tarry.core.errors import TarryError, Unavailable
+from tarry.core.errors import Damage, TarryError, Unavailable
+from tarry.core.lifecycle import State
 from tarry.core.limits import DAY_MS, MINUTE_MS, SECOND_MS
 from tarry.core.message import Message
 from tarry.core.names import TOPIC_SCHEME, parse_topic
 from tarry.core.policy import Effective
 from tarry.core.repeat import Occurrences, RepeatProgress
 from tarry.engine.admission.first_versions import FirstVersions
-from tarry.engine.bodies.bodies import Bodies
+from tarry.engine.bodies.bodies import Bodies, BodyNotAtHand
+from tarry.engine.flights.flights import Flights
 from tarry.engine.isolation import Isolation
 from tarry.engine.journal.journal import Journal
 from tarry.engine.namespaces.repeat_state import HeldRepeat, RepeatName, come_to
 from tarry.engine.records.versions import end_of
 from tarry.engine.repeats.zone_files import offset_of
 from tarry.engine.state.engine_state import EngineState
-from tarry.ledger.record import Key, Put, Record
+from tarry.ledger.record import Key, Put, PutHead, Record
 
 log = logging.getLogger(__name__)
 
@@ -99,6 +101,7 @@ class Repeating:
         bodies: Bodies,
         isolation: Isolation,
         versions: FirstVersions,
+        flights: Flights,
     ) -> None:
         self._journal = journal
         self._state = state
@@ -106,6 +109,7 @@ class Repeating:
         self._bodies = bodies
         self._isolation = isolation
         self._versions = versions
+        self._flights = flights
         self._timely = Wakes()
         self._late = Wakes()
         """Repeats that catch up with missed occurrences, after the others."""
@@ -273,21 +277,45 @@ class Repeating:
     def taken_back(self, held: HeldRepeat, now_ms: int) -> tuple[list[Record], RepeatProgress]:
         """The ends of occurrences that were accepted ahead and are not due, and the progress without them.
 
-        One that was commanded by itself in the meantime is a message of its own, and stays.
+        One that was commanded by itself in the meantime is a message of its own, and stays; so does one that was due by a clock
+        which has been set back since, and is being sent or may have been (R11).
         """
         progress, dead = held.progress, self._state.dead
         ends: list[Record] = []
         planned: list[int] = []
         for fire_at_ms, seq, planned_at_ms in progress.ahead:
-            if fire_at_ms > now_ms and seq not in dead:
-                put = self._bodies.version(seq)
-                ends.append(end_of(put, Key(fire_at_ms, seq), "cancelled", now_ms, TAKEN_BACK))
+            if fire_at_ms <= now_ms or seq in dead:
+                continue
+            key = Key(fire_at_ms, seq)
+            accepted = self._accepted(held, key)
+            if not self._was_due(key, accepted):
+                ends.append(end_of(accepted, key, "cancelled", now_ms, TAKEN_BACK))
                 planned.append(planned_at_ms)
         if not planned:
             return [], msgspec.structs.replace(progress, ahead=())
         return ends, msgspec.structs.replace(
             progress, next_at_ms=min(planned), made=progress.made - len(planned), over_at_ms=None, ahead=()
         )
+
+    def _was_due(self, key: Key, accepted: PutHead | Put) -> bool:
+        flight = self._flights.by_seq.get(key.seq)
+        if flight is not None and (flight.tried or flight.state is State.SENDING):
+            return True
+        return self._state.may_have_been_sent(key, accepted)
+
+    def _accepted(self, held: HeldRepeat, key: Key) -> PutHead | Put:
+        """The version of an occurrence that was accepted ahead."""
+        try:
+            return self._bodies.version(key.seq)
+        except (BodyNotAtHand, Damage):
+            # After the clock was set back it may wait for long, until only the index has it: it says what its repeat says.
+            repeat, namespace = held.repeat, held.name.namespace
+            is_topic = "://" not in repeat.destination or repeat.destination.startswith(TOPIC_SCHEME)
+            destination = parse_topic(repeat.destination).full if is_topic else repeat.destination
+            return PutHead(
+                key.fire_at_ms, key.fire_at_ms, key.fire_at_ms - AHEAD_MS, namespace, destination, repeat.key,
+                repeat.owner, repeat.door, None, repeat.ttl_ms, None, 0, False,
+            )  # fmt: skip
 
 
 def _message(held: HeldRepeat, planned_at_ms: int, due_at_ms: int) -> Message:

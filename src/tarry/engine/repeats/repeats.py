@@ -65,6 +65,7 @@ class Repeats:
             key = RepeatName(parse_namespace(namespace), name)
             check_repeat_name(name)
             repeat.check()
+            self._journal.check_shown()
             before = self._held.by_name.get(key)
             if before is not None and before.repeat == repeat:
                 return self._shown(key)
@@ -165,6 +166,7 @@ class Repeats:
             return failed(error)
 
     def _find(self, namespace: str, name: str) -> HeldRepeat:
+        self._journal.check_shown()
         held = self._held.by_name.get(RepeatName(parse_namespace(namespace), name))
         if held is None:
             raise NotFound(f"there is no repeat {name} in {namespace}")

@@ -22,8 +22,7 @@ from tarry.ledger.record import FIRST_BATCH_SEQ, Adopt, CancelBatch, Key, Staged
 from tarry.registry.registry import BatchRow, Registry
 
 OVER_AFTER_MS: Final = HOUR_MS
-"""How far the watermark is past a batch's last instant when its seqs are forgotten: longer than a dead entry of the wheel
-can be put off."""
+"""How far the watermark is past a batch's last instant when the wheel is swept for it, so that its seqs can be forgotten."""
 
 
 class Batch:
@@ -120,7 +119,7 @@ class Batches:
         known = self.by_name.get(record.name)
         if known is not None:
             # A name is taken once: what a crash left of this one had been forgotten when the record was written.
-            self._let_go(known)
+            self.let_go([known])
             self._remove(known)
         high_ms = max([record.floor_ms, *(file.high_ms for file in record.files)])
         row = BatchRow(
@@ -274,22 +273,24 @@ class Batches:
         if registry.meta is not None:
             self.next_seq = max(self.next_seq, registry.meta.next_batch_seq)
 
-    def forget(self, watermark: Key, retention_ms: int = FINALISED_RETENTION_MS) -> None:
-        """Let go of the seqs of batches that are past, and of the batches when the ends of their messages are forgotten."""
-        for batch in list(self._ordered):
-            past_ms = watermark.fire_at_ms - batch.row.high_ms
-            if past_ms > OVER_AFTER_MS:
-                self._let_go(batch)
-            if past_ms > retention_ms and not batch.apart.total():
-                self._remove(batch)
+    def past(self, watermark: Key) -> list[Batch]:
+        """Batches of which every version is dead, and whose seqs are not forgotten yet."""
+        over_ms = watermark.fire_at_ms - OVER_AFTER_MS
+        return [batch for batch in self._ordered if not batch.row.past and batch.row.high_ms < over_ms]
 
-    def _let_go(self, batch: Batch) -> None:
-        """Forget the seqs of a batch that is past."""
-        if not batch.row.past:
+    def let_go(self, past: list[Batch]) -> None:
+        """Forget the seqs of batches that are past. No entry of the wheel may have any of them: it would fire."""
+        for batch in past:
             self._dead.drop_range(batch.first_seq, batch.count)
             batch.row = replace(batch.row, past=True)
             self._changed.add(batch.name)
             self._drop_files(batch)
+
+    def forget(self, watermark: Key, retention_ms: int = FINALISED_RETENTION_MS) -> None:
+        """Forget batches that are past when the ends of their messages are forgotten."""
+        for batch in [batch for batch in self._ordered if batch.row.past and not batch.apart.total()]:
+            if watermark.fire_at_ms - batch.row.high_ms > retention_ms:
+                self._remove(batch)
 
     def _remove(self, batch: Batch) -> None:
         at = self._ordered.index(batch)

@@ -21,6 +21,7 @@ from tarry.engine.isolation import Isolation
 from tarry.engine.journal.journal import Journal
 from tarry.engine.journal.tenure import Tenure
 from tarry.engine.settings import EngineSettings
+from tarry.engine.state.batches import Batch
 from tarry.engine.state.engine_state import EngineState
 from tarry.engine.topics.recent_entries import RecentEntries
 from tarry.engine.topics.retention import EVERY_MS, Retention
@@ -117,6 +118,8 @@ class Upkeep:
         """Whether the last flush failed; that is said once, not at every try."""
         self._sweep: Iterator[int] | None = None
         self._sweep_bound = 0
+        self._sweep_past: list[Batch] = []
+        """Batches that were past when the sweep began."""
         self._stepped_at_ms = 0
         self._aged_seq = 0
         """Everything that was dead when the sweep began had ended by this seq."""
@@ -302,9 +305,11 @@ class Upkeep:
         journal = self._journal
         if self._sweep is None:
             dead = len(self._state.dead) - self._dead_swept
-            if self._reclaimed <= self._forgotten and dead <= max(SWEEP_DEAD, len(self._horizon) // 2):
+            few = dead <= max(SWEEP_DEAD, len(self._horizon) // 2)
+            past = self._state.batches.past(self._state.watermark)
+            if self._reclaimed <= self._forgotten and few and not past:
                 return
-            self._sweep, self._sweep_bound = self._horizon.sweep(), self._reclaimed
+            self._sweep, self._sweep_bound, self._sweep_past = self._horizon.sweep(), self._reclaimed, past
             self._state.dead.age()
             self._aged_seq = journal.next_seq - 1
         # An index that does not know yet of the ends of these would bring them back.
@@ -313,6 +318,7 @@ class Upkeep:
             self._sweep = None
             self._forgotten = self._sweep_bound
             self._state.dead.forget_old(self._sweep_bound)
+            self._state.batches.let_go(self._sweep_past)
             self._sizes.forget_upto(self._sweep_bound)
             self._dead_swept = len(self._state.dead)
 
