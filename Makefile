@@ -10,6 +10,7 @@ PYTHON  ?= python3
 ARGS    ?=
 SEEDS   ?= 10000
 MINUTES ?= 30
+ROUNDS  ?= 13
 export PYTHON
 # Every command of Tarry reads hundreds of modules: without their bytecode each start would compile them again.
 unexport PYTHONDONTWRITEBYTECODE
@@ -30,7 +31,7 @@ PARALLEL := -n $(WORKERS) --dist loadfile --no-loadscope-reorder --max-worker-re
 help: ## list the targets and what they do
 	@awk 'BEGIN { FS = ":.*## "; print "make TARGET, where TARGET is one of" } \
 		/^##@ / { printf "\n%s\n", substr($$0, 5) } \
-		/^[a-z-]+:.*## / { printf "  %-11s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+		/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 	@printf '\nThe first run of a target sets up .venv; nothing outside this folder is touched,\n'
 	@printf 'except that root on Debian gets the packages python3-venv, default-jre-headless and chromium, and for\n'
 	@printf 'the tests redis-server, rabbitmq-server and nats-server, none of which is started as a service;\n'
@@ -77,6 +78,10 @@ mutants: .dev ## make each kept dangerous change and see that a test notices: ab
 soak: .dev .java ## kill the real server and pipeline under load for MINUTES=30, auditing what arrived
 	@$(BIN)/python -m tests.crash.soak --minutes $(MINUTES) $(ARGS)
 
+.PHONY: cluster
+cluster: .dev .java ## faults of brokers, servers and links under load, ROUNDS=13 of them (about half a minute each), with an audit (needs mvn)
+	@$(BIN)/python -m tests.cluster --rounds $(ROUNDS) $(ARGS)
+
 .PHONY: linearizable
 linearizable: .dev ## record concurrent commands on real servers for MINUTES=30 and check that they are linearizable
 	@$(BIN)/python -m tests.linearizability --minutes $(MINUTES) $(ARGS)
@@ -101,6 +106,10 @@ peers: .dev ## run suites that others wrote and write docs/conformance.md: about
 .PHONY: demo
 demo: .dev .java ## every door with its real client, a crash in the middle, and the audit's verdict (a minute or two)
 	@$(BIN)/python -m demo $(ARGS)
+
+.PHONY: cluster-demo
+cluster-demo: .dev .java ## three brokers and two servers with a client at every door; the owner is killed, then a broker (two or three minutes; needs mvn)
+	@$(BIN)/python -m demo.cluster $(ARGS)
 
 .PHONY: bench
 bench: .dev .java ## measure Tarry beside its peers: 40 minutes; in parts: ARGS="--only schedule,lateness" (--help lists them); with another commit in turns: ARGS="--against REV"

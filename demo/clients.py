@@ -17,10 +17,28 @@ from dapr.clients import DaprClient
 
 from bench.peers.packages import npm_modules
 from demo.books import Listening, Page, now_ms
-from demo.stage import Stage
 from tarry import Client
 
+PASSWORD: Final = "correct horse battery staple"
 TOPIC: Final = "persistent://public/default/{}"
+
+
+class Doors(Protocol):
+    """A running Tarry, as its clients find it."""
+
+    ports: dict[str, int]
+    """The ports of 127.0.0.1 on which the doors are."""
+
+    @property
+    def url(self) -> str:
+        """The native API."""
+
+    @property
+    def pulsar_url(self) -> str:
+        """The Pulsar door."""
+
+    def add_user(self, name: str, password: str) -> None:
+        """Register a user of the homeserver."""
 
 
 class DoorClient(Protocol):
@@ -38,10 +56,10 @@ class DoorClient(Protocol):
 class Native:
     """Tarry's own client."""
 
-    def __init__(self, stage: Stage) -> None:
+    def __init__(self, doors: Doors) -> None:
         self.page = Page("native HTTP", "HTTP: tarry.Client")
-        self._client = Client(stage.url)
-        self._url = stage.url
+        self._client = Client(doors.url)
+        self._url = doors.url
         self._client.subscribe(TOPIC.format("demo-native"), "demo")
         self._listening = Listening(self._listen)
 
@@ -68,11 +86,11 @@ class Native:
 class Pulsar:
     """pulsar-client, as it is on PyPI."""
 
-    def __init__(self, stage: Stage) -> None:
+    def __init__(self, doors: Doors) -> None:
         self.page = Page("Pulsar", "Pulsar: pulsar-client")
         quiet = logging.getLogger("demo.pulsar")
         quiet.setLevel(logging.CRITICAL)
-        self._client = pulsar.Client(f"pulsar://127.0.0.1:{stage.ports['pulsar']}", logger=quiet)
+        self._client = pulsar.Client(doors.pulsar_url, logger=quiet)
         self._consumer = self._client.subscribe(
             TOPIC.format("demo-pulsar"), "demo", consumer_type=pulsar.ConsumerType.Shared
         )
@@ -102,11 +120,11 @@ class Pulsar:
 class Dapr:
     """Dapr's SDK, with a streaming subscription."""
 
-    def __init__(self, stage: Stage) -> None:
+    def __init__(self, doors: Doors) -> None:
         self.page = Page("Dapr", "Dapr: dapr, gRPC")
-        self._address = f"127.0.0.1:{stage.ports['dapr_grpc']}"
+        self._address = f"127.0.0.1:{doors.ports['dapr_grpc']}"
         # Where the SDK asks whether its sidecar is well.
-        os.environ["DAPR_HTTP_PORT"] = str(stage.ports["dapr"])
+        os.environ["DAPR_HTTP_PORT"] = str(doors.ports["dapr"])
         logging.getLogger("dapr").setLevel(logging.CRITICAL)
         self._listening = Listening(self._listen)
 
@@ -137,14 +155,10 @@ class Dapr:
 class Matrix:
     """matrix-js-sdk, as it is on npm, in a process of its own."""
 
-    def __init__(self, stage: Stage) -> None:
+    def __init__(self, doors: Doors) -> None:
         self.page = Page("Matrix", "Matrix: matrix-js-sdk")
-        done = stage.run(
-            "matrix", "user", "alice", "--password-stdin", given=b"correct horse battery staple\n"
-        )
-        if done.returncode != 0:
-            raise RuntimeError(f"no Matrix user could be registered: {done.stderr.decode()}")
-        url = f"http://127.0.0.1:{stage.ports['matrix']}"
+        doors.add_user("alice", PASSWORD)
+        url = f"http://127.0.0.1:{doors.ports['matrix']}"
         told = {"url": url, **_signed_in(url)}
         script = Path(__file__).with_name("matrix_client.mjs")
         self._process = subprocess.Popen(
@@ -186,7 +200,7 @@ def _signed_in(url: str) -> dict[str, str]:
         login = {
             "type": "m.login.password",
             "identifier": {"type": "m.id.user", "user": "alice"},
-            "password": "correct horse battery staple",
+            "password": PASSWORD,
         }
         session: dict[str, str] = client.post("/login", json=login).raise_for_status().json()
         headers = {"authorization": f"Bearer {session['access_token']}"}

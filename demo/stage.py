@@ -59,6 +59,17 @@ class Stage:
         """The native API."""
         return f"http://127.0.0.1:{self.ports['http']}"
 
+    @property
+    def pulsar_url(self) -> str:
+        """The Pulsar door."""
+        return f"pulsar://127.0.0.1:{self.ports['pulsar']}"
+
+    def add_user(self, name: str, password: str) -> None:
+        """Register a user of the private homeserver."""
+        done = self.run("matrix", "user", name, "--password-stdin", given=f"{password}\n".encode())
+        if done.returncode != 0:
+            raise RuntimeError(f"no Matrix user could be registered: {done.stderr.decode()}")
+
     def start(self) -> None:
         """Start everything, and wait until the server and the homeserver behind its door answer."""
         with (self.folder / "log").open("wb") as log:

@@ -77,6 +77,7 @@ NOT_RUN: Final = {
     ("examples/webhook_receiver/README.md", "WEBHOOK_SECRETS"): _PROGRAM,
     ("examples/webhook_receiver/README.md", "tarry schedule http"): _PROGRAM,
     ("docs/testing.md", "make soak"): "takes hours",
+    ("docs/testing.md", "make cluster"): "takes minutes, and half of this machine",
     (
         "docs/testing.md",
         "make linearizable",

@@ -59,7 +59,8 @@ class Relay(ABC):
             ends.append(onward)
             self._open |= dict.fromkeys(ends, target)
             await asyncio.gather(self._pump(reader, onward), self._pump(behind, writer))
-        except OSError:
+        except (OSError, asyncio.CancelledError):
+            # Also cancelled it ends in peace: asyncio would tell of it with a traceback.
             for end in ends:
                 _break(end)
         finally:

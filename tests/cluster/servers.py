@@ -8,6 +8,7 @@ from typing import Final
 
 import httpx
 
+from tests.cluster.balancer import Backend
 from tests.cluster.brokers import Brokers
 from tests.processes import ROOT, ServerProcess, free_port
 from tests.waiting import wait_until
@@ -30,8 +31,8 @@ class ClusterServer(ServerProcess):
         further: str = "",
     ) -> None:
         """`further` settings begin in the table `cluster`."""
-        self.pulsar_port = free_port()
-        port = free_port()
+        self.doors = {door: free_port() for door in ("http", "pulsar", "dapr", "dapr_grpc")}
+        """The port of each door."""
         config = f"""
 [ledger]
 segment_bytes = 1048576
@@ -46,17 +47,31 @@ session_timeout_ms = {session_ms}
 {further}
 [doors.pulsar]
 enabled = true
-port = {self.pulsar_port}
+port = {self.doors["pulsar"]}
+[doors.dapr]
+enabled = true
+port = {self.doors["dapr"]}
+grpc_port = {self.doors["dapr_grpc"]}
 [webhook]
 allow = ["127.0.0.0/8"]
 """
-        super().__init__(folder, config, port=port)
-        self.url = f"http://127.0.0.1:{port}"
+        super().__init__(folder, config, port=self.doors["http"])
+        self.url = f"http://127.0.0.1:{self.port}"
 
     @property
     def name(self) -> str:
         """Its name among the nodes."""
         return self.folder.name
+
+    @property
+    def backend(self) -> Backend:
+        """Behind a load balancer."""
+        return Backend(self.doors["http"], self.doors)
+
+    @property
+    def listener(self) -> str:
+        """Its listener at brokers on a network, by which it alone is cut off."""
+        return self.name.upper()
 
     def ready(self) -> httpx.Response | None:
         """The answer of `/readyz`; None if nobody is there."""
@@ -94,19 +109,21 @@ allow = ["127.0.0.0/8"]
 
 def service_url(servers: Sequence[ClusterServer]) -> str:
     """The address for a Pulsar client: both servers."""
-    return "pulsar://" + ",".join(f"127.0.0.1:{server.pulsar_port}" for server in servers)
+    return "pulsar://" + ",".join(f"127.0.0.1:{server.doors['pulsar']}" for server in servers)
 
 
 @contextlib.contextmanager
 def two_servers(
-    folder: Path, cluster: Brokers, topic: str, session_ms: int = SESSION_MS
+    folder: Path, cluster: Brokers, topic: str, session_ms: int = SESSION_MS, *, safe: bool = False
 ) -> Iterator[list[ClusterServer]]:
-    """An owner and a standby, in this order."""
+    """An owner and a standby, in this order; `safe`: they take a topic of three brokers only."""
     key = folder / "key"
     key.write_bytes(os.urandom(32))
     servers = [ClusterServer(folder / name, cluster.addresses, topic, key, session_ms) for name in ("a", "b")]
     try:
         for server in servers:
+            if safe:
+                server.program = ServerProcess.program
             server.launch()
         wait_until(
             lambda: any(server.owns for server in servers), lambda: "".join(map(ServerProcess.said, servers))

@@ -14,8 +14,8 @@ line for each offender. What has no answer may or may not have happened; everyth
     anything                         not before its due instant
 """
 
-from bisect import bisect_right
-from collections import defaultdict
+from bisect import bisect_left, bisect_right
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 
@@ -35,6 +35,12 @@ def audit(books: Books) -> list[str]:
         if len(lines) > SHOWN:
             found.append(f"{rule.__name__.strip('_')}: … and {len(lines) - SHOWN} more")
     return found
+
+
+def counted(books: Books) -> Counter[str]:
+    """Numbers of offenders so far, by rule; empty if all is well."""
+    view = View(books)
+    return +Counter({rule.__name__.strip("_"): sum(1 for _ in rule(view)) for rule in RULES})
 
 
 def missing(books: Books) -> list[str]:
@@ -83,9 +89,11 @@ class View:
         )
 
     def killed_between(self, from_ms: int, to_ms: int) -> bool:
-        """Whether the server was killed in this time."""
+        """Whether a kill was under way at some instant of this time."""
         kills = self.books.kills
-        return bisect_right(kills, to_ms) > bisect_right(kills, from_ms - 1)
+        before = bisect_left(kills, from_ms)
+        under_way = before % 2 == 1
+        return under_way or bisect_right(kills, to_ms) > before
 
 
 def _lost(view: View) -> Iterator[str]:

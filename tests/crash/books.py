@@ -208,6 +208,7 @@ class Books:
     acknowledged: list[Acknowledged] = field(default_factory=list)
     arrivals: list[Arrival] = field(default_factory=list)
     kills: list[int] = field(default_factory=list)
+    """Two instants for each kill, or other fault: before it began, and after all that it may explain."""
     entries: list[Receipt] = field(default_factory=list)
     """Every entry of every topic, in order, as the subscription `ALL` got them."""
     states: dict[str, str] = field(default_factory=dict)

@@ -1,11 +1,12 @@
 """A campaign: the real server under load, killed again and again, then drained and audited.
 
-The clients write their own books; the verdict comes from these alone (`tests.crash.audit`).
+The clients write their own books (`Load`); the verdict comes from these alone (`tests.crash.audit`).
 """
 
 import random
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
@@ -17,10 +18,7 @@ from tests.crash.consumers import Consumer, OrderedConsumer, Receiver, StreamCon
 from tests.crash.producers import LONGEST_MS, TOPICS, Away, Producer
 from tests.processes import ServerProcess, free_port
 
-CONFIG: Final = """
-[ledger]
-segment_bytes = 1048576
-
+BUSY_ENGINE: Final = """
 [engine]
 backoff_min_ms = 20
 backoff_max_ms = 300
@@ -31,38 +29,39 @@ clock_slack_ms = 500
 flush_every_ms = 100
 reclaim_every_ms = 300
 snapshot_every_ms = 1000
+"""
+"""Everything that the engine does now and then it does often: carry, flush, snapshot, reclaim."""
 
+CONFIG: Final = f"""
+[ledger]
+segment_bytes = 1048576
+{BUSY_ENGINE}
 [webhook]
 allow = ["127.0.0.1"]
 """
-"""Everything that the engine does now and then it does often: carry, flush, snapshot, reclaim."""
 
 DRAIN_WITHIN_S: Final = 60.0
 """Once all of it is due."""
 
 
-class Campaign:
-    """One server, its clients and their books."""
+class Load(ABC):
+    """The clients of a server: producers, consumers and a receiver of webhooks, with their books."""
 
-    def __init__(
-        self, folder: Path, seed: int, *, config: str = CONFIG, longest_ms: int = LONGEST_MS
-    ) -> None:
+    def __init__(self, url: str, seed: int, longest_ms: int = LONGEST_MS) -> None:
+        """`url` is where the server will be."""
         self.books = Books()
-        self.server = ServerProcess(folder / "data", config, port=free_port())
         self._longest_ms = longest_ms
         self._random = random.Random(seed)
         self._stop_producing = threading.Event()
         self._stop_consuming = threading.Event()
         self._receiver = Receiver(self.books, seed)
-        url = f"http://127.0.0.1:{self.server.port}"
         self._client = Client(url, retry_for_s=10)
         self._url = url
         self._producers: list[Producer] = []
         self._consumers: list[Consumer] = []
 
     def begin(self) -> None:
-        """Start the server and everybody else."""
-        self.server.start()
+        """Start everybody; the server is ready."""
         self._receiver.begin()
         for topic in TOPICS:
             self._client.subscribe(topic, ALL, type="exclusive", start="earliest")
@@ -73,6 +72,10 @@ class Campaign:
         self._consumers = self._new_consumers()
         for thread in (*self._producers, *self._consumers):
             thread.start()
+
+    @abstractmethod
+    def crash(self) -> None:
+        """Let it run for a moment and have something fail."""
 
     def _new_producers(self) -> list[Producer]:
         stop, longest_ms = self._stop_producing, self._longest_ms
@@ -88,33 +91,6 @@ class Campaign:
             StreamConsumer(self._url, self.books, TOPICS[0], "keyed", 3, stop),
             OrderedConsumer(self._url, self.books, TOPICS[1], "ordered", 4, stop),
         ]
-
-    def crash(self) -> None:
-        """Let it run for a moment and have it crash."""
-        time.sleep(self._random.uniform(0.2, 2.5))
-        self._crash_server()
-
-    def _crash_server(self) -> None:
-        """Kill it and start it again; now and then stop it, or kill it while it starts."""
-        if self.server.ended:
-            self.books.complaints.append(f"the server ended by itself: {self.server.said()[-300:]}")
-        if self._random.random() < 0.15:
-            # A clean stop excuses nothing: it waits for what is on its way.
-            if (code := self.server.stop()) != 0:
-                self.books.complaints.append(f"a stop ended with exit code {code}")
-        else:
-            self._kill()
-        if self._random.random() < 0.25:
-            self.server.launch()
-            time.sleep(self._random.uniform(0.2, 2.0))
-            self._kill()
-        self.server.start()
-
-    def _kill(self) -> None:
-        # Taken before and after: whatever the kill may explain happened in between.
-        self.books.kills.append(now_ms())
-        self.server.kill()
-        self.books.kills.append(now_ms())
 
     def drain(self) -> None:
         """Stop producing, bring far messages near, wait until all has come, and read everything once more."""
@@ -187,8 +163,7 @@ class Campaign:
 
     def offenders(self) -> list[str]:
         """The verdict."""
-        found = audit(self.books)
-        return found + tracebacks("the server", self.server.said())
+        return audit(self.books)
 
     def summary(self) -> str:
         """One line of figures."""
@@ -212,9 +187,59 @@ class Campaign:
             # The last commands were given after it had ended.
             producer.close()
         self._client.close()
-        self.server.kill()
         if self._receiver.ident is not None:
             self._receiver.end()
+
+
+class Campaign(Load):
+    """One server, its clients and their books."""
+
+    def __init__(
+        self, folder: Path, seed: int, *, config: str = CONFIG, longest_ms: int = LONGEST_MS
+    ) -> None:
+        self.server = ServerProcess(folder / "data", config, port=free_port())
+        super().__init__(f"http://127.0.0.1:{self.server.port}", seed, longest_ms)
+
+    def begin(self) -> None:
+        """Start the server and everybody else."""
+        self.server.start()
+        super().begin()
+
+    def crash(self) -> None:
+        """Let it run for a moment and have it crash."""
+        time.sleep(self._random.uniform(0.2, 2.5))
+        self._crash_server()
+
+    def _crash_server(self) -> None:
+        """Kill it and start it again; now and then stop it, or kill it while it starts."""
+        if self.server.ended:
+            self.books.complaints.append(f"the server ended by itself: {self.server.said()[-300:]}")
+        if self._random.random() < 0.15:
+            # A clean stop excuses nothing: it waits for what is on its way.
+            if (code := self.server.stop()) != 0:
+                self.books.complaints.append(f"a stop ended with exit code {code}")
+        else:
+            self._kill()
+        if self._random.random() < 0.25:
+            self.server.launch()
+            time.sleep(self._random.uniform(0.2, 2.0))
+            self._kill()
+        self.server.start()
+
+    def _kill(self) -> None:
+        # Taken before and after: whatever the kill may explain happened in between.
+        self.books.kills.append(now_ms())
+        self.server.kill()
+        self.books.kills.append(now_ms())
+
+    def offenders(self) -> list[str]:
+        """The verdict."""
+        return super().offenders() + tracebacks("the server", self.server.said())
+
+    def end(self) -> None:
+        """Stop everything that still runs."""
+        super().end()
+        self.server.kill()
 
 
 def tracebacks(who: str, said: str) -> list[str]:
@@ -223,7 +248,7 @@ def tracebacks(who: str, said: str) -> list[str]:
     return [f"the log of {who} has a traceback: {before[-500:]}{found}{after[:5_000]}"] if found else []
 
 
-def run(campaign: Campaign, go_on: Callable[[int], bool], say: Callable[[str], None]) -> list[str]:
+def run(campaign: Load, go_on: Callable[[int], bool], say: Callable[[str], None]) -> list[str]:
     """A whole campaign; `go_on` is asked after each crash, with their number."""
     try:
         campaign.begin()

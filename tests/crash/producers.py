@@ -34,6 +34,8 @@ class Producer(threading.Thread):
 
     pause_s = 0.01
     """After each thing that it does."""
+    refused_may_be_done = False
+    """Whether a request that was refused for the moment (503) may have been carried out all the same."""
 
     def __init__(
         self,
@@ -151,7 +153,7 @@ class Producer(threading.Thread):
                 raise
             return
         except (Unavailable, RateLimited) as error:
-            self._refused(error)
+            self._refused(error, message)
             return
         self._accepted(message, answer.id, answer.due_at_ms, when)
         self._books.note(message)
@@ -236,7 +238,7 @@ class Producer(threading.Thread):
             self._note_broken(error, *messages)
             return
         except (Unavailable, RateLimited) as error:
-            self._refused(error)
+            self._refused(error, *messages)
             return
         self._books.note(*messages)
         for message, when, answer in zip(messages, whens, answers, strict=True):
@@ -258,7 +260,8 @@ class Producer(threading.Thread):
                 raise Away from None
         except Unavailable as error:
             self._refused(error)
-            return
+            if not self.refused_may_be_done:
+                return
         else:
             one.entry_id = answer.entry_ids[0]
         self._books.publications.append(one)
@@ -340,6 +343,8 @@ class Producer(threading.Thread):
                 self._complain(f"{message.label}: {verb} was refused as {conflict.state}: {conflict}")
         except Unavailable as error:
             self._refused(error)
+            if self.refused_may_be_done:
+                message.commands.append(command)
             return False
         except TarryError as error:
             self._complain(f"{message.label}: {verb} was refused: {error!r}; {message.commands}")
@@ -350,8 +355,12 @@ class Producer(threading.Thread):
     def _topic(self) -> str:
         return self._random.choice(TOPICS)
 
-    def _refused(self, error: object) -> None:
+    def _refused(self, error: object, *messages: Message) -> None:
+        """Count a refusal; `messages` were refused as a whole."""
         self._books.refused += 1
+        if self.refused_may_be_done:
+            self._books.note(*messages)
+            return
         text = str(error)
         if "in a moment" not in text and "the server is stopping" not in text:
             self._complain(f"refused: {text[:200]}")

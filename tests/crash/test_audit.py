@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.crash.audit import audit
+from tests.crash.audit import audit, counted
 from tests.crash.books import Acknowledged, Arrival, Batch, Books, Command, Message, Publication, Receipt
 
 TOPIC = "persistent://public/default/t"
@@ -196,3 +196,23 @@ def test_an_offender_is_found(offend: Callable[[Books], None], said: str) -> Non
     books = right_books()
     offend(books)
     assert any(line.startswith(said) for line in audit(books)), audit(books)
+
+
+def test_a_fault_that_lasts_explains_what_came_twice_within_it_and_nothing_after_it() -> None:
+    books = right_books()
+    books.kills = [400, 600]
+    books.arrivals.append(Arrival("hook", "c", 530, accepted=True))
+    assert audit(books) == []
+    books.arrivals += [Arrival("hook", "c", at_ms, accepted=True) for at_ms in (700, 701)]
+    (line,) = audit(books)
+    assert line.startswith("doubled: hook arrived at 700 and again at 701")
+
+
+def test_offenders_are_counted_by_rule() -> None:
+    books = right_books()
+    assert not counted(books)
+    lose(books)
+    double_hook(books)
+    assert counted(books)["lost"] == 1
+    assert counted(books)["doubled"] == 1
+    assert not counted(books)["early"]

@@ -1,0 +1,275 @@
+"""A campaign against a cluster: three brokers, two servers and their clients, a fault in each round, and an audit.
+
+The load, the books and the verdict are those of one server (`tests.crash`); here its address is a load balancer's, beside which
+a Pulsar client knows the addresses of both servers. After each round the producers pause until everything has come, so that what a
+round lost is told of that round.
+"""
+
+import contextlib
+import json
+import random
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from itertools import count, pairwise
+from pathlib import Path
+from typing import Final
+
+import httpx
+from confluent_kafka import KafkaException
+
+from tarry.ledger.follow import FolderFollower
+from tarry.pipeline.stream import Tables
+from tests.cluster.balancer import Balancer
+from tests.cluster.brokers import Brokers
+from tests.cluster.faults import FAULTS, Fault, Scene
+from tests.cluster.links import Network
+from tests.cluster.pulsar_pair import PulsarPair
+from tests.cluster.servers import ClusterServer, service_url
+from tests.crash.audit import counted, missing
+from tests.crash.books import now_ms
+from tests.crash.campaign import BUSY_ENGINE, Load, tracebacks
+from tests.crash.driver import DriverProcess
+from tests.crash.producers import Producer
+from tests.crash.tally import disagreements
+from tests.processes import ServerProcess
+from tests.waiting import wait_until
+
+TOPIC: Final = "ledger"
+SESSION_MS: Final = 3_000
+CONFIG: Final = f"""
+shared = "{{shared}}"
+{BUSY_ENGINE}
+[policies.broker]
+deduplication = true
+"""
+"""A Pulsar client sends again what was not answered when its connection broke: deduplication makes once of it."""
+
+ON_TIME_MS: Final = 500
+"""A delivery that is no later than this counts as on time."""
+SETTLE_WITHIN_S: Final = 60.0
+SHOWN: Final = {"lost": "lost", "early": "early", "doubled": "doubled", "after_a_cancel": "after a cancel"}
+"""Rules whose offenders each round counts by name, and their words."""
+
+_seeds = count()
+
+
+class ClusterProducer(Producer):
+    """One that takes a refusal for what it is in a cluster: an owner that was superseded does not know what became of its last frames."""
+
+    pause_s = 0.15
+    refused_may_be_done = True
+
+
+class ClusterCampaign(Load):
+    """A cluster, its clients and their books."""
+
+    def __init__(self, folder: Path, seed: int) -> None:
+        self._network = Network()
+        # Of clients each has listeners of its own at the brokers, so that one can be cut off.
+        self.brokers = Brokers(folder, network=self._network, clients=("A", "B"))
+        key = folder / "key"
+        key.write_bytes(random.Random(seed).randbytes(32))
+        self.servers = [
+            ClusterServer(
+                folder / name,
+                self.brokers.addresses_for(name.upper()),
+                TOPIC,
+                key,
+                SESSION_MS,
+                CONFIG.format(shared=folder / "shared"),
+            )
+            for name in ("a", "b")
+        ]
+        for server in self.servers:
+            server.program = ServerProcess.program
+        self.balancer = Balancer(self._network, [server.backend for server in self.servers])
+        super().__init__(f"http://127.0.0.1:{self.balancer.port('http')}", seed)
+        self._faults: list[Fault] = []
+        self._round = 0
+        self._line = ""
+        self._unbalanced: list[str] = []
+        self._pair = PulsarPair(service_url(self.servers), seed)
+
+    def begin(self) -> None:
+        """Start everything."""
+        self.brokers.start()
+        self.brokers.make_topic(TOPIC)
+        for server in self.servers:
+            server.launch()
+        self._wait_whole()
+        # The index is there first: what went before it, `tarry audit` would not find.
+        for server in self.servers:
+            Tables.open(
+                str(server.folder / "tables"), FolderFollower(str(server.folder / "ledger")).ledger_id()
+            )
+            server.kill()
+        for server in self.servers:
+            server.launch()
+        self._wait_whole()
+        self._pair.begin()
+        super().begin()
+        self._pause_producers()
+
+    def _new_producers(self) -> list[Producer]:
+        """New ones for each round: a producer's sequence numbers begin with its name."""
+        known = self._receiver.url, self.books
+        rest = self._stop_producing, self._longest_ms
+        return [ClusterProducer(self._url, *known, next(_seeds), *rest) for _ in range(3)]
+
+    # Rounds
+
+    def crash(self) -> None:
+        """One round: load, a fault, its end, and everything that is due comes."""
+        if not self._faults:
+            self._faults = self._random.sample(FAULTS, len(FAULTS))
+        fault = self._faults.pop()
+        self._round += 1
+        self._produce()
+        time.sleep(self._random.uniform(0.5, 2.0))
+        scene = self._scene()
+        struck_ms = now_ms()
+        # Whatever the fault may explain happens until the cluster is whole again.
+        self.books.kills.append(struck_ms)
+        with fault.strike(scene):
+            if fault.moves:
+                self._wait(lambda: self._ready() == [scene.standby], f"{scene.standby.name} to take over")
+            moved_s = (now_ms() - struck_ms) / 1000
+            time.sleep(self._random.uniform(0.5, 4.0))
+        self._wait_whole()
+        self.books.kills.append(now_ms())
+        time.sleep(0.5)
+        produced_ms = now_ms()
+        self._pause_producers()
+        deadline = time.monotonic() + SETTLE_WITHIN_S
+        while self._missing() and time.monotonic() < deadline:
+            self._supervise()
+            time.sleep(0.25)
+        told = f"taken over after {moved_s:.1f} s" if fault.moves else "not taken over"
+        self._line = (
+            f"round {self._round}: {fault.name}: {told}, "
+            f"silent for {self._silence_s(struck_ms, produced_ms):.1f} s; {self._judged()}"
+        )
+
+    def _judged(self) -> str:
+        pair = self._pair
+        by_pulsar = {"lost": pair.missing, "early": pair.early, "doubled": pair.doubled}
+        found = counted(self.books) + Counter({rule: len(labels) for rule, labels in by_pulsar.items()})
+        if found:
+            self.books.complaints.append(f"after round {self._round}: {dict(found)}, by Pulsar {by_pulsar}")
+        return ", ".join(f"{words} {found[rule]}" for rule, words in SHOWN.items())
+
+    def _missing(self) -> list[str]:
+        return missing(self.books) + self._pair.missing
+
+    def _silence_s(self, from_ms: int, to_ms: int) -> float:
+        """The longest time without a message that came when it was due."""
+        due = {message.label: message.floor_ms for message in self.books.messages}
+        came = [(one.label, one.at_ms) for one in self.books.arrivals if one.accepted]
+        came += [(one.label, one.received_at_ms) for one in self.books.receipts]
+        instants = sorted(
+            at_ms
+            for label, at_ms in came
+            if from_ms < at_ms < to_ms and label in due and at_ms - due[label] < ON_TIME_MS
+        )
+        return max(later - earlier for earlier, later in pairwise([from_ms, *instants, to_ms])) / 1000
+
+    def _produce(self) -> None:
+        self._stop_producing = threading.Event()
+        self._producers = self._new_producers()
+        for producer in self._producers:
+            producer.start()
+        self._pair.send(on=True)
+
+    def _pause_producers(self) -> None:
+        self._pair.send(on=False)
+        self._end(self._producers, self._stop_producing)
+
+    # The cluster
+
+    def _ready(self) -> list[ClusterServer]:
+        return [self.servers[number] for number in sorted(self.balancer.ready)]
+
+    def _scene(self) -> Scene:
+        self._wait(lambda: len(self._ready()) == 1, "one owner")
+        (owner,) = self._ready()
+        (standby,) = (server for server in self.servers if server is not owner)
+        return Scene(self.brokers, TOPIC, owner, standby)
+
+    def _supervise(self) -> None:
+        """Start what ended by itself."""
+        for server in self.servers:
+            if server.ended:
+                server.reap()
+                server.launch()
+
+    def _wait(self, look: Callable[[], bool], what: str) -> None:
+        def looked() -> bool:
+            self._supervise()
+            return look()
+
+        wait_until(looked, lambda: f"waited for {what}: {[server.said()[-2000:] for server in self.servers]}")
+
+    def _wait_whole(self) -> None:
+        """Wait until one server owns the ledger, the other stands by, and all brokers are in sync."""
+        self._wait(self._stood_by, "one owner and one standby")
+        self._wait(self._in_sync, "three replicas in sync")
+        self._wait(self._stood_by, "one owner and one standby")
+
+    def _stood_by(self) -> bool:
+        ready = self._ready()
+        others = [server for server in self.servers if server not in ready]
+        with contextlib.suppress(httpx.HTTPError):
+            return len(others) == 1 and others[0].figure("tarry_cluster_standing") == 1
+        return False
+
+    def _in_sync(self) -> bool:
+        with contextlib.suppress(KafkaException):
+            (partition,) = self.brokers.admin.list_topics(TOPIC, timeout=5).topics[TOPIC].partitions.values()
+            return len(partition.isrs) == len(self.brokers.nodes)
+        return False
+
+    # The end
+
+    def drain(self) -> None:
+        """As with one server; then both are stopped, and the books are compared with `tarry audit`."""
+        super().drain()
+        scene = self._scene()
+        for server in (scene.standby, scene.owner):
+            if (code := server.stop()) != 0:
+                self.books.complaints.append(f"a stop ended with exit code {code}")
+        stopped_at_ms = now_ms()
+        self._unbalanced = self._audited(DriverProcess(scene.owner), stopped_at_ms)
+
+    def _audited(self, driver: DriverProcess, stopped_at_ms: int) -> list[str]:
+        """Bring the index to the head and have the audit count; gives what the books contradict."""
+        told = ""
+        for words in (("pipeline", "--once"), ("audit", "--json")):
+            ran = driver.job(*words)
+            told = ran.stdout.strip()
+            if ran.returncode != 0:
+                return [
+                    f"`tarry {' '.join(words)}` ended with exit code {ran.returncode}: {told}{ran.stderr}"
+                ]
+        self._line = f"audit: {told}"
+        return disagreements(self.books, json.loads(told)["counts"], stopped_at_ms)
+
+    def offenders(self) -> list[str]:
+        """The verdict."""
+        found = super().offenders() + self._unbalanced
+        return found + [line for server in self.servers for line in tracebacks(server.name, server.said())]
+
+    def summary(self) -> str:
+        """The last round, and all of it in figures."""
+        return f"{self._line}\n       {super().summary()}; {self._pair.summary()}"
+
+    def end(self) -> None:
+        """Stop everything that still runs."""
+        self._pair.close()
+        for server in self.servers:
+            # One that was paused lets its clients go.
+            server.kill()
+        super().end()
+        self.brokers.stop()
+        self._network.close()
