@@ -97,7 +97,8 @@ async def test_a_broker_that_is_away_or_whose_file_is_wrong(tmp_path: Path) -> N
 
 
 def test_brokers_that_are_destinations(tmp_path: Path) -> None:
-    files = app(tmp_path, redisHost=f"127.0.0.1:{free_port()}").resources_path
+    nobody = {"kind": "pubsub.redis", "redisHost": f"127.0.0.1:{free_port()}"}
+    files = (str(resources(tmp_path, {"name": "orders", **nobody}, {"name": "closed", **nobody})),)
 
     def found(*components: str) -> list[CheckResult]:
         allow = tuple(BrokerAllow(component=one, namespaces=("public/default",)) for one in components)
