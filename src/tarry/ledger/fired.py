@@ -12,7 +12,7 @@ import google_crc32c
 import numpy as np
 from numpy.typing import NDArray
 
-from tarry.ledger.frame import FIXED, Unit
+from tarry.ledger.frame import Unit, unit_of_columns
 from tarry.ledger.record import Kind, encode_value
 
 _U64: Final = 0xCF
@@ -57,10 +57,6 @@ def unit_of_fired(
     heads["fire_at_ms"] = fires
     heads["seq"] = seqs
     bodies = list(map(add, heads.view(f"V{heads.itemsize}").tolist(), put_bodies))
-    table = np.zeros(count, FIXED)
-    table["kind"] = Kind.ENTRY
-    table["size"] = np.fromiter(map(len, put_bodies), np.uint32, count) + heads.itemsize
-    table["crc"] = np.fromiter(map(google_crc32c.value, bodies), np.uint32, count)
-    table["kills_seq"] = seqs
-    table["kills_fire_at_ms"] = fires
-    return Unit(count, table.tobytes(), b"".join(bodies))
+    sizes = np.fromiter(map(len, put_bodies), np.uint32, count) + heads.itemsize
+    crcs = np.fromiter(map(google_crc32c.value, bodies), np.uint32, count)
+    return unit_of_columns(Kind.ENTRY, sizes, crcs, b"".join(bodies), kills_seq=seqs, kills_fire_at_ms=fires)

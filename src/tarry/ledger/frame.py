@@ -17,7 +17,7 @@ This module is pure: bytes in, bytes out. It knows nothing of files, and nothing
 from collections.abc import Iterator, Sequence
 from enum import IntEnum
 from struct import Struct as Layout
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from google_crc32c import extend, value
@@ -161,6 +161,22 @@ def unit_of(records: Sequence[Encoded]) -> Unit:
         return Unit(1, _row(*records[0]), records[0].body)
     table = b"".join([_row(*encoded) for encoded in records])
     return Unit(len(records), table, b"".join([encoded.body for encoded in records]))
+
+
+FixedColumn = Sequence[int] | NDArray[Any]
+
+
+def unit_of_columns(
+    kind: int, sizes: FixedColumn, crcs: FixedColumn, bodies: bytes, **fixed: FixedColumn
+) -> Unit:
+    """Lay out records of one kind, whose bodies are one after another. `fixed` has other columns of `FIXED`; the rest are zero."""
+    table = np.zeros(len(sizes), FIXED)
+    table["kind"] = kind
+    table["size"] = sizes
+    table["crc"] = crcs
+    for name, column in fixed.items():
+        table[name] = column
+    return Unit(len(sizes), table.tobytes(), bodies)
 
 
 def joined_units(units: Sequence[Unit]) -> Unit:

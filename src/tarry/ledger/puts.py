@@ -27,7 +27,7 @@ from tarry.ledger.columns import (
     lengths_of,
     one_width,
 )
-from tarry.ledger.frame import FIXED, Unit
+from tarry.ledger.frame import Unit, unit_of_columns
 from tarry.ledger.record import Kind, Put
 
 _NIL: Final = b"\xc0"
@@ -189,14 +189,9 @@ def unit_of_puts(bodies: Any, fire_at_ms: NDArray[np.int64], lanes: NDArray[np.u
     """The unit of a column of bodies."""
     sizes = lengths_of(bodies)
     data = bytes(content_of(bodies))
-    table = np.zeros(len(sizes), FIXED)
-    table["kind"] = Kind.PUT
-    table["lane"] = lanes
-    table["size"] = sizes
     # Read one after the other: that takes less than cutting each out by its bounds.
-    table["crc"] = array("I", map(_crc, map(BytesIO(data).read, sizes.tolist())))
-    table["fire_at_ms"] = fire_at_ms
-    return Unit(len(sizes), table.tobytes(), data)
+    crcs = array("I", map(_crc, map(BytesIO(data).read, sizes.tolist())))
+    return unit_of_columns(Kind.PUT, sizes, crcs, data, lane=lanes, fire_at_ms=fire_at_ms)
 
 
 def _add_keys(body: BodyRows, keys: Any) -> None:

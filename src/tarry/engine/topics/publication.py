@@ -6,7 +6,6 @@ without waiting.
 
 import google_crc32c
 import msgspec
-import numpy as np
 
 from tarry.core.names import namespace_of
 from tarry.core.timers.lanes import lane_of
@@ -15,7 +14,7 @@ from tarry.engine.records.producer_numbers import SentNumbers
 from tarry.engine.topics.entries import NewEntry, entry_record, published_entry
 from tarry.engine.topics.recent_entries import RecentEntries
 from tarry.engine.topics.sequences import Sequences
-from tarry.ledger.frame import FIXED, Unit
+from tarry.ledger.frame import unit_of_columns
 from tarry.ledger.record import Kind, encode_body
 
 
@@ -63,20 +62,17 @@ class Publication:
     def written(self) -> Written:
         """The entries as a unit, with its changes."""
         bodies = self._bodies
-        count = len(bodies)
-        table = np.zeros(count, FIXED)
-        table["kind"] = Kind.ENTRY
-        table["lane"] = self._lanes
-        table["size"] = list(map(len, bodies))
-        table["crc"] = list(map(google_crc32c.value, bodies))
-        table["fire_at_ms"] = self._fires
+        unit = unit_of_columns(
+            Kind.ENTRY, list(map(len, bodies)), list(map(google_crc32c.value, bodies)), b"".join(bodies),
+            lane=self._lanes, fire_at_ms=self._fires,
+        )  # fmt: skip
         new = NewEntries(
-            self._topic, self._first_id, range(count), self._now_ms,
+            self._topic, self._first_id, range(len(bodies)), self._now_ms,
             [len(entry.payload) for entry in self._entries],
             [self._first_id + at for at, fire_at_ms in enumerate(self._fires) if fire_at_ms],
             self._numbers,
         )  # fmt: skip
-        return Written(Unit(count, table.tobytes(), b"".join(bodies)), [new])
+        return Written(unit, [new])
 
     def keep_recent(self, recent: RecentEntries, first_seq: int) -> None:
         """Have the entries at hand as consumers get them; those that wait are, when they are ready."""
