@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from pyarrow._fs import _MockFileSystem
 
-from tarry.ledger.copy import begin_copy
+from tarry.ledger.copy import COPY_NAME, begin_copy
 from tarry.registry.shared_snapshots import SharedSnapshot, SharedSnapshots, SnapshotOrigin, usable
 from tarry.registry.shared_storage import SharedStorage
 from tarry.registry.snapshots import SNAPSHOTS
@@ -59,9 +59,12 @@ class Shared:
     def begin(self, world: World) -> None:
         """Have a server that the log does not reach begin at the newest snapshot; raises `Unavailable` if none goes with the log."""
         found = usable(self._snapshots.newest(), self._cluster.log.start)[0]
-        for name in world.disk.listdir(FOLDER) if world.disk.exists(FOLDER) else ():
-            world.disk.remove(f"{FOLDER}/{name}")
+        world.disk.make_folder(FOLDER)
         self._use(world, found)
+        for name in world.disk.listdir(FOLDER):
+            if name != COPY_NAME:
+                world.disk.remove(f"{FOLDER}/{name}")
+        world.disk.sync_folder(FOLDER)
         begin_copy(world.disk, FOLDER, found.origin.claim, found.origin.begin)
 
     def renew(self, world: World) -> None:
