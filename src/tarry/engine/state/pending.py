@@ -1,6 +1,5 @@
 """How many messages wait, by holder and in all: kept as messages come and go, so that to know it costs nothing."""
 
-from collections.abc import Mapping
 from typing import Final
 
 from tarry.core.errors import TooManyPending
@@ -53,11 +52,6 @@ class Pending:
         if len(self._changed) > SAVED_TOGETHER and self._registry is not None:
             # A million owners may come between two flushes: the first to change is saved at once.
             self._save(next(iter(self._changed)), self._registry)
-
-    def change_many(self, by: Mapping[Holder, int]) -> None:
-        """Change the counts of several holders."""
-        for holder, count in by.items():
-            self.change(holder, count)
 
     @property
     def changed(self) -> bool:
