@@ -23,6 +23,25 @@ async def served(tmp_path: Path) -> AsyncIterator[Serving]:
         yield server
 
 
+@pytest.mark.parametrize("kind", ["application/x-ndjson", "application/JSONL; charset=utf-8"])
+@pytest.mark.parametrize(
+    ("path", "lines"),
+    [
+        (f"{TOPIC}/messages", ['{"payload":"a"}', '{"payload":"b"}']),
+        ("/v1/messages/batch", ['{"destination":"orders","delay_ms":1}'] * 2),
+        ("/v1/messages/batch/cancel", ['{"id":"nothing"}'] * 2),
+    ],
+)
+async def test_lines_are_lines_under_each_of_their_names(
+    served: Serving, path: str, lines: list[str], kind: str
+) -> None:
+    """Nobody has registered a type for them; every operation that takes lines takes the same ones."""
+    answer = await served.client.post(path, content="\n".join(lines), headers={"content-type": kind})
+    assert answer.status_code in (200, 201), answer.text
+    told = answer.json()["entry_ids"] if answer.status_code == 201 else answer.text.splitlines()
+    assert len(told) == 2
+
+
 async def subscribe(served: Serving, path: str = SUB, **fields: Any) -> None:
     answer = await served.client.put(path, json={"start": "earliest", **fields})
     assert answer.status_code == 200, answer.text

@@ -54,6 +54,11 @@ class Request:
         return self.fields.by_name.get(name)
 
     @property
+    def media_type(self) -> bytes:
+        """The type that the body is said to have, without its parameters; empty if nothing is said."""
+        return self.fields.by_name.get(b"content-type", b"").partition(b";")[0].strip().lower()
+
+    @property
     def bearer(self) -> bytes | None:
         """The bearer token of the sender, if it shows one."""
         return bearer_in(self.fields.by_name.get(b"authorization", b""))

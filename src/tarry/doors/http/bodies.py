@@ -19,6 +19,7 @@ from tarry.core.times import parse_duration_ms, parse_instant_ms
 from tarry.core.unreadable import UNREADABLE
 from tarry.doors.http.problems import bad_json, unsupported
 from tarry.doors.http.shapes import BatchDefaults, BatchLine, Times
+from tarry.http.request import Request
 
 T = TypeVar("T", bound=Struct)
 
@@ -29,12 +30,23 @@ _AT: Final = re.compile(r"^(.*?)(?: - at `\$\.?(.*)`)?$", re.DOTALL)
 _FIELD_IN: Final = re.compile(r"(unknown|missing required) field `([^`]*)`")
 
 
-def check_json(content_type: bytes | None) -> None:
+NDJSON: Final = b"application/x-ndjson"
+_NDJSON_TYPES: Final = frozenset(
+    {NDJSON, b"application/ndjson", b"application/jsonl", b"application/x-jsonlines"}
+)
+
+
+def is_ndjson(request: Request) -> bool:
+    """Whether the body is said to be a JSON object in each line."""
+    return request.media_type in _NDJSON_TYPES
+
+
+def check_json(request: Request) -> None:
     """Raise a 415 unless the body is said to be JSON.
 
     Asking for it is also what keeps a web page elsewhere from posting without the browser asking first.
     """
-    if content_type is None or content_type.partition(b";")[0].strip().lower() != JSON_TYPE:
+    if request.media_type != JSON_TYPE:
         raise unsupported("application/json")
 
 

@@ -18,7 +18,7 @@ from tarry.core.access import Access
 from tarry.core.errors import Invalid, TarryError, Unavailable
 from tarry.core.limits import MAX_IDEMPOTENCY_KEY_BYTES
 from tarry.core.message import Message
-from tarry.doors.http.bodies import read_query
+from tarry.doors.http.bodies import NDJSON, is_ndjson, read_query
 from tarry.doors.http.gate import keep_pace
 from tarry.doors.http.messages.arrow import (
     ARROW_TYPE,
@@ -52,8 +52,6 @@ from tarry.http.response import Response, Sender, Streamed
 
 T = TypeVar("T")
 
-NDJSON_TYPE = b"application/x-ndjson"
-_ALIASES = frozenset({NDJSON_TYPE, b"application/ndjson", b"application/jsonl", b"application/x-jsonlines"})
 
 CHUNK_LINES = 1024
 """Handed to the engine at once: few enough that what is due meanwhile is still on time."""
@@ -63,7 +61,7 @@ MAX_IN_FLIGHT_BYTES = 4 * 1024 * 1024
 """Maximum bytes of one request's lines that the engine has and that are not durable yet."""
 GRACE_S = 30.0
 """How long the answers may take that are left when a batch's time is over."""
-_HEADERS = ((b"content-type", NDJSON_TYPE), (b"cache-control", b"no-store"))
+_HEADERS = ((b"content-type", NDJSON), (b"cache-control", b"no-store"))
 MAX_BATCH_KEY_BYTES = MAX_IDEMPOTENCY_KEY_BYTES - 12
 """The key of a line is the request's with the line's number after it."""
 
@@ -85,11 +83,10 @@ class BatchEndpoints:
     def schedule(self, request: Request) -> Outcome:
         """Take a batch in either form."""
         defaults = read_query(request.query, BatchDefaults)
-        kind = (request.header(b"content-type") or b"").partition(b";")[0].strip().lower()
-        if kind == ARROW_TYPE:
+        if request.media_type == ARROW_TYPE:
             return self._schedule_arrow(request, defaults)
-        if kind not in _ALIASES:
-            raise unsupported(f"{NDJSON_TYPE.decode()} or {ARROW_TYPE.decode()}")
+        if not is_ndjson(request):
+            raise unsupported(f"{NDJSON.decode()} or {ARROW_TYPE.decode()}")
         key = _batch_key(request.header(b"idempotency-key"))
         return Streamed(200, _HEADERS, partial(self._schedule_ndjson, request, defaults, key))
 

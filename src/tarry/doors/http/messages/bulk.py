@@ -53,7 +53,7 @@ class BulkEndpoints:
     async def adopt(self, request: Request) -> Response:
         """PUT /v1/batches/{batch}."""
         caller, name = _reach(request)
-        check_json(request.header(b"content-type"))
+        check_json(request)
         body = request.body
         manifest = decode(_decoder, body)
         for namespace in manifest.namespaces:

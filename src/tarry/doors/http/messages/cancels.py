@@ -14,7 +14,7 @@ from tarry.core.access import Access, Caller
 from tarry.core.errors import Invalid, TarryError, TooLarge
 from tarry.core.names import DEFAULT_NAMESPACE, check_message_name, parse_namespace
 from tarry.core.unreadable import UNREADABLE
-from tarry.doors.http.bodies import explain
+from tarry.doors.http.bodies import NDJSON, explain, is_ndjson
 from tarry.doors.http.gate import keep_pace
 from tarry.doors.http.messages.messages import show
 from tarry.doors.http.problems import problem_of, unsupported
@@ -28,8 +28,7 @@ from tarry.http.response import Sender, Streamed
 MAX_LINES: Final = 1024
 STEP: Final = 64
 """Cancels that are begun in one turn of the loop."""
-_NDJSON: Final = b"application/x-ndjson"
-_HEADERS: Final = ((b"content-type", _NDJSON), (b"cache-control", b"no-store"))
+_HEADERS: Final = ((b"content-type", NDJSON), (b"cache-control", b"no-store"))
 
 _decode = msgspec.json.Decoder(CancelLine).decode
 _encode = msgspec.json.Encoder().encode
@@ -44,8 +43,8 @@ class CancelEndpoint:
 
     def cancel(self, request: Request) -> Streamed:
         """Cancel the messages that the lines name."""
-        if (request.header(b"content-type") or b"").partition(b";")[0].strip().lower() != _NDJSON:
-            raise unsupported(_NDJSON.decode())
+        if not is_ndjson(request):
+            raise unsupported(NDJSON.decode())
         lines = [line for line in request.body.split(b"\n") if line]
         if len(lines) > MAX_LINES:
             raise TooLarge("body", MAX_LINES, "lines")

@@ -83,7 +83,7 @@ class CommandEndpoints:
 
     async def ask(self, request: Request) -> Response:
         """POST /v1/commands."""
-        check_json(request.header(b"content-type"))
+        check_json(request)
         asked = decode(_decoder, request.body)
         request.caller.require_namespace(parse_namespace(asked.filter.namespace))
         due_at_ms, delay_ms = times_of(asked)
@@ -106,7 +106,7 @@ class CommandEndpoints:
     async def confirm(self, request: Request) -> Response:
         """POST /v1/commands/{command}/confirm."""
         number = (await self._reach(request)).number
-        check_json(request.header(b"content-type"))
+        check_json(request)
         counted = decode(_confirm_decoder, request.body).counted
         return json_response(
             _shown(await self._engine.bulk_commands.confirm(number, counted, request.caller.name))

@@ -52,7 +52,7 @@ class Messages:
 
     def schedule(self, request: Request) -> Answer[Response]:
         """POST /v1/messages."""
-        check_json(request.header(b"content-type"))
+        check_json(request)
         key = request.header(b"idempotency-key")
         message = message_of(
             decode(_schedule_decoder, request.body), idempotency_key=None if key is None else read_key(key)
@@ -133,7 +133,7 @@ def _times(request: Request, decoder: Any) -> tuple[int | None, int | None]:
     """The due instant or the delay in a body that may be empty."""
     if not request.body:
         return None, None
-    check_json(request.header(b"content-type"))
+    check_json(request)
     return times_of(decode(decoder, request.body))
 
 

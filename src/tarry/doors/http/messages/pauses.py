@@ -79,7 +79,7 @@ class PauseEndpoints:
 
 def _place(request: Request) -> PausablePlace:
     """The place in the body, once it is clear that the caller may touch it."""
-    check_json(request.header(b"content-type"))
+    check_json(request)
     asked = decode(_decoder, request.body)
     place = place_of(asked.namespace, asked.destination, asked.topic, asked.owner)
     request.caller.require_namespace(place.namespace)

@@ -114,7 +114,7 @@ class RepeatEndpoints:
     async def set(self, request: Request) -> Response:
         """PUT /v1/repeats/{tenant}/{namespace}/{name}."""
         place = _reach(request)
-        check_json(request.header(b"content-type"))
+        check_json(request)
         asked = _asked(decode(_decoder, request.body))
         return json_response(_shown(await self._engine.repeats.set(*place, asked)))
 

@@ -41,7 +41,7 @@ class BackupEndpoints:
         body = request.body
         if not body:
             return BackupRequest()
-        check_json(request.header(b"content-type"))
+        check_json(request)
         return decode(_decoder, body)
 
     def _let_in(self, request: Request) -> None:

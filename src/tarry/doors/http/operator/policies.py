@@ -50,7 +50,7 @@ class PolicyEndpoints:
     async def put(self, request: Request) -> Response:
         """PUT: set all of it; what is left out is left to the level above."""
         scope, name = _reach(request)
-        check_json(request.header(b"content-type"))
+        check_json(request)
         policy = decode(_policy_decoder, request.body)
         await self._engine.set_policy(scope, name, policy)
         return json_response(policy)
@@ -58,9 +58,8 @@ class PolicyEndpoints:
     async def patch(self, request: Request) -> Response:
         """PATCH: set some fields of it, and leave those that are null to the level above; the others stay as they are."""
         scope, name = _reach(request)
-        content_type = request.header(b"content-type") or b""
-        if content_type.partition(b";")[0].strip().lower() != MERGE_PATCH.encode():
-            check_json(content_type)
+        if request.media_type != MERGE_PATCH.encode():
+            check_json(request)
         changes = decode(_changes_decoder, request.body)
         # Read and set in one turn of the loop: of two that change a policy at once, neither undoes the other.
         policy = (self._engine.policy(scope, name) or Policy()).changed(changes)

@@ -79,7 +79,7 @@ class DelayedEndpoints:
         """POST …/delayed/{entry_id}/restart."""
         name = reach_topic(request)
         entry_id = _entry_id(request)
-        check_json(request.header(b"content-type"))
+        check_json(request)
         body = request.body
         due_at_ms, delay_ms = times_of(decode(_decoder, body))
         if due_at_ms is None:

@@ -157,5 +157,5 @@ def _read(request: Request, decoder: "msgspec.json.Decoder[T]", empty: T) -> T:
     """The body; none at all stands for one without fields."""
     if not request.body:
         return empty
-    check_json(request.header(b"content-type"))
+    check_json(request)
     return decode(decoder, request.body)

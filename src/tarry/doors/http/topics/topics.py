@@ -5,7 +5,7 @@ import msgspec
 from tarry.core.access import Caller
 from tarry.core.errors import Invalid, TarryError
 from tarry.core.names import TopicName, parse_namespace, parse_topic
-from tarry.doors.http.bodies import check_json, decode, payload_of, read_query, times_of
+from tarry.doors.http.bodies import check_json, decode, is_ndjson, payload_of, read_query, times_of
 from tarry.doors.http.problems import HttpRefusal
 from tarry.doors.http.responses import json_response, nothing
 from tarry.doors.http.shapes import PublishAnswer, PublishRequest, TopicsAnswer, TopicsQuery
@@ -13,8 +13,6 @@ from tarry.engine.api import NewEntry
 from tarry.engine.engine import Engine
 from tarry.http.request import Request
 from tarry.http.response import Response
-
-NDJSON_TYPE = b"application/x-ndjson"
 
 _publish_decoder = msgspec.json.Decoder(PublishRequest)
 
@@ -67,10 +65,9 @@ class TopicEndpoints:
         """
         name = reach_topic(request)
         _refuse_key(request)
-        content_type = request.header(b"content-type")
-        many = (content_type or b"").partition(b";")[0].strip().lower() == NDJSON_TYPE
+        many = is_ndjson(request)
         if not many:
-            check_json(content_type)
+            check_json(request)
         body = request.body
         if many:
             lines = body.removesuffix(b"\n").split(b"\n") if body else []
