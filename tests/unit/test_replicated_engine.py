@@ -204,6 +204,18 @@ def test_an_owner_that_cannot_reach_the_log_gives_out_and_shows_nothing() -> Non
     assert "another server may own the ledger" in str(bench.engine.trouble)
 
 
+def test_an_answer_that_comes_late_proves_nothing_of_now() -> None:
+    bench = node(SimulatedLog(), "a")
+    id_ = bench.schedule("orders", delay_ms=60_000).id
+    late = bench.engine.schedule(Message(destination="orders", delay_ms=600_000))
+    bench.clock.advance(60_000)
+    bench.commit()
+    assert late.value().id
+    assert isinstance(bench.engine.get(id_).error(), Unavailable)
+    bench.rest()
+    assert bench.state(id_) == "sent"
+
+
 def test_once_it_reaches_the_log_again_it_goes_on() -> None:
     bench, id_ = cut_off()
     reader = bench.waiting  # type: ignore[attr-defined]
