@@ -99,6 +99,34 @@ def test_each_field_of_a_filter(bench: Bench, chosen: dict[str, Any], hit: set[b
     assert before - payloads(bench) == hit
 
 
+@pytest.mark.parametrize("action", ["cancel", "move", "send"])
+def test_delayed_messages_of_pulsars_clients_are_meant_too(bench: Bench, action: str) -> None:
+    bench.subscribe("orders")
+    bench.publish("orders", b"a", b"b", deliver_at_ms=bench.now_ms + HOUR_MS, door="pulsar")
+    bench.schedule(payload=b"c", delay_ms=HOUR_MS)
+    moved_ms = bench.now_ms + DAY_MS if action == "move" else None
+    command = done(bench, action, due_at_ms=moved_ms, door="pulsar")
+    assert (command.counted, command.done, command.passed) == (2, 2, 0)
+    left = {(view.payload, view.due_at_ms) for view in bench.listed()}
+    due = {b"a", b"b"} if action == "move" else set()
+    assert {payload for payload, due_ms in left if due_ms == moved_ms} == due
+    assert b"c" in {payload for payload, _ in left}
+    bench.wait(10)
+    reader = bench.reader(bench.engine.topics.subscription("orders", "sub"))
+    assert set(reader.payloads) == ({b"a", b"b"} if action == "send" else set())
+    assert done(bench, "cancel", door="pulsar").counted == len(due)
+
+
+def test_many_delayed_messages_are_moved_once_each(bench: Bench) -> None:
+    bench.subscribe("orders")
+    payloads = [b"%d" % n for n in range(3 * STEP)]
+    bench.publish("orders", *payloads, deliver_at_ms=bench.now_ms + HOUR_MS, door="pulsar")
+    moved_ms = bench.now_ms + DAY_MS
+    command = done(bench, "move", due_at_ms=moved_ms, door="pulsar")
+    assert (command.counted, command.done, command.passed) == (3 * STEP, 3 * STEP, 0)
+    assert {view.due_at_ms for view in bench.listed(limit=1000)} == {moved_ms}
+
+
 def test_moving_gives_another_due_instant_once_each(bench: Bench) -> None:
     ids = [bench.schedule(payload=b"%d" % n, delay_ms=HOUR_MS + n).id for n in range(3 * STEP)]
     due_at_ms = bench.now_ms + DAY_MS

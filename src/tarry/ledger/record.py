@@ -242,6 +242,8 @@ class Entry(EntryStart[msgspec.Raw], tag=int(Kind.ENTRY), array_like=True, froze
     """The key of a delayed entry's first record, which its id encrypts; None if this is the first."""
     since_ms: int = 0
     """When a command began the delay of a delayed entry again, or cancelled it; 0 if none did."""
+    by: int = 0
+    """The number of the bulk command that made this record of a delayed entry or an earlier one: see `Put.by`."""
 
 
 class Claim(Struct, tag=int(Kind.CLAIM), array_like=True, frozen=True):
