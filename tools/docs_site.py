@@ -4,7 +4,8 @@
 
 MkDocs wants its sources in one folder of their own; ours are the README beside the code, `docs/` and a few pages more, and they
 link to each other as they stand in the repository. So they are copied as they stand. Two references are made: the Python client's from its
-docstrings, the HTTP API's from the OpenAPI document that a server answers with. Any broken link fails the build.
+docstrings, the HTTP API's from the OpenAPI document that a server answers with. Any broken link fails the build. MkDocs calls this
+file too, as a hook (`mkdocs.yml`): the sections at the side are the rows of `docs/README.md`.
 """
 
 import argparse
@@ -15,7 +16,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from tarry import __version__
 from tarry.doors.http.openapi import build_document
@@ -32,6 +33,16 @@ PAGES: Final = (
     "clients/typescript/README.md",
 )
 """Pages that stand outside `docs/`."""
+
+BY_TASK: Final = "docs/README.md"
+"""The page that lists the others by task: a row of its table is a section of the site."""
+
+ROW: Final = re.compile(r"^\| (\S.*?) \| (.+) \|$", re.MULTILINE)
+NAMED: Final = re.compile(r"\[([^\]]+)\]\(([^):#]+\.md)\)")
+"""A link to a page, with its name."""
+
+LEFT_OUT: Final = re.compile(r"docs/README\.md|docs/adr/\d.*|examples/.+/README\.md")
+"""Pages that another page lists one by one."""
 
 LINK: Final = re.compile(r"\]\(([^)#:\s]+)[)#]")
 """A link to a file of the repository."""
@@ -91,6 +102,37 @@ def _add_linked_files(to: Path) -> None:
             if file.is_file() and file.suffix != ".md":
                 target.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(file, target)
+
+
+def on_config(config: Any) -> Any:
+    """MkDocs' hook: what stands where at the side of the site."""
+    config.nav = navigation(SOURCE)
+    return config
+
+
+def navigation(source: Path) -> list[dict[str, Any]]:
+    """The sections of the site, by task, each page in the first that names it; pages that no row names come last."""
+    left = {
+        path.relative_to(source).as_posix()
+        for path in source.rglob("*.md")
+        if not LEFT_OUT.fullmatch(path.relative_to(source).as_posix())
+    }
+    sections: list[dict[str, Any]] = []
+    for task, links in ROW.findall((source / BY_TASK).read_text("utf-8"))[1:]:
+        found = {os.path.normpath(f"docs/{link}"): name for name, link in NAMED.findall(links)}
+        pages = [{_title(name): page} for page, name in found.items() if page in left]
+        left -= found.keys()
+        sections.append({_title(task): pages})
+    references = {"The Python client": "reference/client.md", "The HTTP API": "reference/http.md"}
+    left -= set(references.values())
+    sections.append({"Look things up": [{name: page} for name, page in references.items()]})
+    if left:
+        sections.append({"More": sorted(left)})
+    return [section for section in sections if all(section.values())]
+
+
+def _title(words: str) -> str:
+    return words[0].upper() + words[1:]
 
 
 def _openapi() -> object:

@@ -1,5 +1,6 @@
 """The documentation site is built from the repository's pages, and a broken link fails the build."""
 
+import re
 import shutil
 import subprocess
 import sys
@@ -34,6 +35,7 @@ def tree(tmp_path: Path) -> Path:
 
 def test_the_site_has_every_page_and_both_references(tree: Path, tmp_path: Path) -> None:
     site = tmp_path / "site"
+    (tree / "docs/forgotten.md").write_text("# A page that no row of docs/README.md names\n", "utf-8")
     done = build(tree, site)
     assert done.returncode == 0, done.stderr
     pages = {path.relative_to(tree / "docs") for path in (tree / "docs").rglob("*.md")}
@@ -46,6 +48,24 @@ def test_the_site_has_every_page_and_both_references(tree: Path, tmp_path: Path)
         assert f'id="tarry.AsyncClient.{method}"' in client, method
     assert 'id="post-v1messagesidrestart"' in (site / "reference/http.html").read_text("utf-8")
     assert (site / "search/search_index.json").is_file()
+    # What stands at the side: the rows of docs/README.md, and at last what none of them names.
+    side = (site / "docs/data.html").read_text("utf-8")
+    told = [
+        re.sub("<.*?>", "", one).strip() for one in re.findall(r'md-ellipsis">(.*?)</span>', side, re.DOTALL)
+    ]
+    wanted = [
+        "Try it",
+        "README",
+        "Begin with a door, on half a page",
+        "HTTP",
+        "Change it",
+        "Architecture",
+        "Look things up",
+        "The HTTP API",
+    ]
+    assert [one for one in told if one in wanted] == wanted
+    assert told.index("More") > told.index("The HTTP API")
+    assert 'href="forgotten.html"' in side
 
 
 @pytest.mark.parametrize("link", ["nowhere.md", "bulk.md#no-such-heading", "../src/tarry/nothing.py"])
