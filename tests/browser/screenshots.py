@@ -92,8 +92,8 @@ def take(tab: Browser, url: str, id_: str) -> None:
     """All the pictures."""
     IMAGES.mkdir(exist_ok=True)
     for name, width, height, dark, phone in (
-        ("light", 1180, 1480, False, False),
-        ("dark", 1180, 1130, True, False),
+        ("light", 1280, 1500, False, False),
+        ("dark", 1280, 1130, True, False),
         ("phone", 390, 1100, False, True),
     ):
         tab.look(width, height, dark=dark, phone=phone)
@@ -104,7 +104,7 @@ def take(tab: Browser, url: str, id_: str) -> None:
         # The first figures are drawn again once everything has its place.
         time.sleep(3)
         tab.picture(IMAGES / f"dashboard-{name}.png", whole=False)
-    tab.look(1180, 760)
+    tab.look(1280, 760)
     tab.go(f"{url}/#/messages/{id_}")
     tab.find("ol.life")
     tab.picture(IMAGES / "dashboard-message.png", whole=False)
