@@ -321,7 +321,10 @@ async def test_who_sends_more_than_allowed_is_sent_away() -> None:
         client.tell(frame(frames.DATA, 0, 1, message(bytes(16_384 - 5))))
     assert client.goodbye() is None
     client.tell(frame(frames.DATA, 0, 1, b"x"))
-    assert client.goodbye() == (ErrorCode.FLOW_CONTROL_ERROR, "more data on a stream than allowed")
+    assert client.goodbye() == (
+        ErrorCode.FLOW_CONTROL_ERROR,
+        "DATA beyond the stream's window (RFC 9113 §6.9.1)",
+    )
 
 
 # Bounds
@@ -437,13 +440,19 @@ def test_data_behind_the_end_of_a_stream_end_the_connection() -> None:
     client = Client(service).begin()
     client.call(1, b"x")
     client.tell(frame(frames.DATA, 0, 1, b"x"))
-    assert client.goodbye() == (ErrorCode.STREAM_CLOSED, "data behind the end of a stream")
+    assert client.goodbye() == (
+        ErrorCode.STREAM_CLOSED,
+        "DATA on a stream that the client has ended (RFC 9113 §5.1)",
+    )
 
 
 def test_who_speaks_something_else_is_sent_away_at_once() -> None:
     client = Client()
     client.tell(b"GET / HTTP/1.1\r\n\r\n")
-    assert client.goodbye() == (ErrorCode.PROTOCOL_ERROR, "this is not HTTP/2")
+    assert client.goodbye() == (
+        ErrorCode.PROTOCOL_ERROR,
+        "a connection begins with the preface of HTTP/2 (RFC 9113 §3.4)",
+    )
     assert client.closed
 
 

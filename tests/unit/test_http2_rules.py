@@ -137,7 +137,10 @@ def test_what_is_still_on_its_way_on_a_stream_that_was_ended_from_here_is_let_pa
     client.tell(frame(frames.DATA, 0, 1, b"x") + number(frames.WINDOW_UPDATE, 1, 5) + DATA)
     assert client.goodbye() is None
     client.tell(DATA)
-    assert client.goodbye() == (ErrorCode.STREAM_CLOSED, "data behind the end of a stream")
+    assert client.goodbye() == (
+        ErrorCode.STREAM_CLOSED,
+        "DATA on a stream that the client has ended (RFC 9113 §5.1)",
+    )
 
 
 def test_few_streams_that_ended_are_remembered() -> None:

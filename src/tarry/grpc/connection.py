@@ -146,7 +146,10 @@ class GrpcConnection(Sending):
         assert self._block is not None
         of, first_flags, so_far = self._block
         if kind != frames.CONTINUATION or stream != of:
-            raise Broken(ErrorCode.PROTOCOL_ERROR, "a block of fields that does not go on")
+            raise Broken(
+                ErrorCode.PROTOCOL_ERROR,
+                "HEADERS without END_HEADERS goes on with CONTINUATION (RFC 9113 §6.10)",
+            )
         if len(payload) < MIN_PIECE_BYTES:
             self.calm.strain()
         block = so_far + payload
@@ -181,7 +184,7 @@ class GrpcConnection(Sending):
         except TooManyFields:
             fields = None
         if id_ & 1 == 0:
-            raise Broken(ErrorCode.PROTOCOL_ERROR, "a stream with an even number")
+            raise Broken(ErrorCode.PROTOCOL_ERROR, "streams of clients have odd numbers (RFC 9113 §5.1.1)")
         if id_ <= self._last:
             self._trailers(id_, flags, fields or ())
             return
@@ -192,7 +195,7 @@ class GrpcConnection(Sending):
             self._ended.add(id_, whole=whole)
             raise StreamBroken(
                 ErrorCode.ENHANCE_YOUR_CALM if fields is None else ErrorCode.REFUSED_STREAM,
-                "no room for a stream",
+                "no place for another stream",
             )
         stream = self.streams[id_] = GrpcStream(self, id_, WINDOW_BYTES)
         stream.whole = whole
@@ -212,11 +215,13 @@ class GrpcConnection(Sending):
         """A second block of a stream is its end."""
         stream = self.streams.get(id_)
         if self._ended.by_client(id_) or (stream is not None and stream.whole):
-            raise Broken(ErrorCode.STREAM_CLOSED, "fields behind the end of a stream")
+            raise Broken(
+                ErrorCode.STREAM_CLOSED, "HEADERS on a stream that the client has ended (RFC 9113 §5.1)"
+            )
         if stream is None and not self._ended.cut(id_):
-            raise Broken(ErrorCode.PROTOCOL_ERROR, "a stream with a number below that of one before it")
+            raise Broken(ErrorCode.PROTOCOL_ERROR, "numbers of new streams rise (RFC 9113 §5.1.1)")
         if not flags & END_STREAM:
-            raise Broken(ErrorCode.PROTOCOL_ERROR, "a second block of fields within a stream")
+            raise Broken(ErrorCode.PROTOCOL_ERROR, "trailers carry END_STREAM (RFC 9113 §8.1)")
         check_trailers(fields)
         if stream is not None:
             self._complete(stream)
@@ -225,14 +230,16 @@ class GrpcConnection(Sending):
 
     def _data(self, flags: int, id_: int, payload: bytes) -> None:
         if not 0 < id_ <= self._last:
-            raise Broken(ErrorCode.PROTOCOL_ERROR, "data of a stream that was not begun")
+            raise Broken(ErrorCode.PROTOCOL_ERROR, "DATA on a stream that was not begun (RFC 9113 §5.1)")
         size = len(payload)
         data = frames.unpadded(frames.PADDED, id_, payload) if flags & frames.PADDED else payload
         if not data and not flags & END_STREAM:
             self.calm.strain()
         self._taken_bytes += size
         if self._taken_bytes > WINDOW_BYTES:
-            raise Broken(ErrorCode.FLOW_CONTROL_ERROR, "more data than allowed")
+            raise Broken(
+                ErrorCode.FLOW_CONTROL_ERROR, "DATA beyond the connection's window (RFC 9113 §6.9.1)"
+            )
         if self._taken_bytes > WINDOW_BYTES // 2:
             self.write(number(frames.WINDOW_UPDATE, 0, self._taken_bytes))
             self._taken_bytes = 0
@@ -241,7 +248,9 @@ class GrpcConnection(Sending):
             self._data_behind(flags, id_)
             return
         if stream.whole:
-            raise Broken(ErrorCode.STREAM_CLOSED, "data behind the end of a stream")
+            raise Broken(
+                ErrorCode.STREAM_CLOSED, "DATA on a stream that the client has ended (RFC 9113 §5.1)"
+            )
         stream.come(data, size)
         if self.held_bytes > self._max_held_bytes:
             stream.receiver.too_much()
@@ -251,14 +260,18 @@ class GrpcConnection(Sending):
     def _data_behind(self, flags: int, id_: int) -> None:
         """Data of a stream that is over: its client may not know it yet if it was ended from here."""
         if self._ended.by_client(id_):
-            raise Broken(ErrorCode.STREAM_CLOSED, "data behind the end of a stream")
+            raise Broken(
+                ErrorCode.STREAM_CLOSED, "DATA on a stream that the client has ended (RFC 9113 §5.1)"
+            )
         if flags & END_STREAM:
             self._ended.complete(id_)
 
     def _reset(self, _: int, id_: int, payload: bytes) -> None:
         frames.number_of(payload)
         if not 0 < id_ <= self._last:
-            raise Broken(ErrorCode.PROTOCOL_ERROR, "the end of a stream that was not begun")
+            raise Broken(
+                ErrorCode.PROTOCOL_ERROR, "RST_STREAM on a stream that was not begun (RFC 9113 §5.1)"
+            )
         self.calm.strain(RESET_STRAIN)
         stream = self.streams.get(id_)
         if stream is not None:
@@ -292,16 +305,20 @@ class GrpcConnection(Sending):
         self.calm.strain()
         more = frames.number_of(payload) & MAX_WINDOW_BYTES
         if not more:
-            raise Broken(ErrorCode.PROTOCOL_ERROR, "a window that does not grow")
+            raise Broken(ErrorCode.PROTOCOL_ERROR, "WINDOW_UPDATE adds 1 byte or more (RFC 9113 §6.9)")
         if id_ == 0:
             self.window_bytes += more
             if self.window_bytes > MAX_WINDOW_BYTES:
-                raise Broken(ErrorCode.FLOW_CONTROL_ERROR, "a window that is too large")
+                raise Broken(
+                    ErrorCode.FLOW_CONTROL_ERROR, "a window is at most 2147483647 bytes (RFC 9113 §6.9.1)"
+                )
             self._look = True
         elif (stream := self.streams.get(id_)) is not None:
             stream.allow(more)
         elif id_ > self._last:
-            raise Broken(ErrorCode.PROTOCOL_ERROR, "a window of a stream that was not begun")
+            raise Broken(
+                ErrorCode.PROTOCOL_ERROR, "WINDOW_UPDATE on a stream that was not begun (RFC 9113 §5.1)"
+            )
 
     # Life
 

@@ -20,37 +20,50 @@ _SETTING: Final = Layout(">HI")
 
 def first_window(flags: int, stream: int, payload: bytes, before: int) -> int:
     """The first window of streams behind a SETTINGS frame; `before` is the one that held until then."""
-    _need(not stream, ErrorCode.PROTOCOL_ERROR, "settings on a stream")
-    _need(len(payload) % _SETTING.size == 0, ErrorCode.FRAME_SIZE_ERROR, "settings that are cut off")
-    _need(not payload or not flags & ACK, ErrorCode.FRAME_SIZE_ERROR, "settings in an acknowledgement")
+    _need(not stream, ErrorCode.PROTOCOL_ERROR, "SETTINGS belongs to stream 0 (RFC 9113 §6.5)")
+    _need(
+        len(payload) % _SETTING.size == 0,
+        ErrorCode.FRAME_SIZE_ERROR,
+        "SETTINGS carries entries of 6 bytes (RFC 9113 §6.5)",
+    )
+    _need(
+        not payload or not flags & ACK,
+        ErrorCode.FRAME_SIZE_ERROR,
+        "SETTINGS with ACK carries nothing (RFC 9113 §6.5)",
+    )
     window = before
     for name, value in _SETTING.iter_unpack(payload):
         if name == MAX_FRAME_SIZE and not MAX_FRAME_BYTES <= value < 1 << 24:
-            raise Broken(ErrorCode.PROTOCOL_ERROR, f"a frame size of {value}")
+            raise Broken(
+                ErrorCode.PROTOCOL_ERROR, f"SETTINGS_MAX_FRAME_SIZE is 16384 to 16777215, not {value}"
+            )
         if name == ENABLE_PUSH and value > 1:
-            raise Broken(ErrorCode.PROTOCOL_ERROR, f"a switch that is {value}")
+            raise Broken(ErrorCode.PROTOCOL_ERROR, f"SETTINGS_ENABLE_PUSH is 0 or 1, not {value}")
         if name == INITIAL_WINDOW_SIZE:
             if value > MAX_WINDOW_BYTES:
-                raise Broken(ErrorCode.FLOW_CONTROL_ERROR, f"a window of {value}")
+                raise Broken(
+                    ErrorCode.FLOW_CONTROL_ERROR,
+                    f"SETTINGS_INITIAL_WINDOW_SIZE is at most 2147483647, not {value}",
+                )
             window = value
     return window
 
 
 def check_ping(stream: int, payload: bytes) -> None:
     """A PING is of the connection and says eight bytes."""
-    _need(not stream, ErrorCode.PROTOCOL_ERROR, "a ping on a stream")
-    _need(len(payload) == 8, ErrorCode.FRAME_SIZE_ERROR, "a ping that is not 8 bytes long")
+    _need(not stream, ErrorCode.PROTOCOL_ERROR, "PING belongs to stream 0 (RFC 9113 §6.7)")
+    _need(len(payload) == 8, ErrorCode.FRAME_SIZE_ERROR, "PING carries 8 bytes (RFC 9113 §6.7)")
 
 
 def check_goodbye(stream: int) -> None:
     """A GOAWAY is of the connection."""
-    _need(not stream, ErrorCode.PROTOCOL_ERROR, "a goodbye on a stream")
+    _need(not stream, ErrorCode.PROTOCOL_ERROR, "GOAWAY belongs to stream 0 (RFC 9113 §6.8)")
 
 
 def check_priority(stream: int, payload: bytes) -> None:
     """A PRIORITY is of a stream. Its advice is not followed (RFC 9113, 5.3.2)."""
-    _need(bool(stream), ErrorCode.PROTOCOL_ERROR, "a priority of no stream")
-    _need(len(payload) == 5, ErrorCode.FRAME_SIZE_ERROR, "a priority that is not 5 bytes long")
+    _need(bool(stream), ErrorCode.PROTOCOL_ERROR, "PRIORITY belongs to a stream (RFC 9113 §6.3)")
+    _need(len(payload) == 5, ErrorCode.FRAME_SIZE_ERROR, "PRIORITY carries 5 bytes (RFC 9113 §6.3)")
     check_dependency(stream, payload)
 
 

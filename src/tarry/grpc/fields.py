@@ -20,21 +20,24 @@ def check_request(fields: Fields) -> None:
     ordinary = False
     for name, value in fields:
         if name[:1] == b":":
-            _need(not ordinary, "a pseudo-field behind an ordinary one")
-            _need(name in _KNOWN, "a pseudo-field that requests do not have")
-            _need(name not in said, "a pseudo-field twice")
+            _need(not ordinary, "pseudo-fields come before all others (RFC 9113 §8.3)")
+            _need(
+                name in _KNOWN,
+                "requests have no pseudo-fields but :method, :scheme, :authority and :path (RFC 9113 §8.3.1)",
+            )
+            _need(name not in said, "a pseudo-field comes once (RFC 9113 §8.3)")
             said.add(name)
         else:
             ordinary = True
             _check_ordinary(name, value)
-    _need(said >= _ASKED, "a request without its method, scheme or path")
-    _need((b":path", b"") not in fields, "a request with an empty path")
+    _need(said >= _ASKED, "a request has :method, :scheme and :path (RFC 9113 §8.3.1)")
+    _need((b":path", b"") not in fields, ":path is not empty (RFC 9113 §8.3.1)")
 
 
 def check_trailers(fields: Fields) -> None:
     """Raise `StreamBroken` for fields that cannot stand behind a request."""
     for name, value in fields:
-        _need(name[:1] != b":", "a pseudo-field behind a request")
+        _need(name[:1] != b":", "trailers have no pseudo-fields (RFC 9113 §8.1)")
         _check_ordinary(name, value)
 
 
@@ -44,14 +47,17 @@ def content_length(fields: Fields) -> int | None:
     if not said:
         return None
     value = said.pop()
-    _need(not said and value.isdigit() and len(value) <= 19, "a content-length that is no number")
+    _need(
+        not said and value.isdigit() and len(value) <= 19,
+        "content-length is one whole number (RFC 9110 §8.6)",
+    )
     return int(value)
 
 
 def _check_ordinary(name: bytes, value: bytes) -> None:
-    _need(bool(name) and name == name.lower(), "the name of a field in capitals, or none")
-    _need(name not in _OF_CONNECTIONS, "a field that belongs to connections of HTTP/1.1")
-    _need(name != b"te" or value == b"trailers", "a te field that is not trailers")
+    _need(bool(name) and name == name.lower(), "names of fields are in lower case (RFC 9113 §8.2.1)")
+    _need(name not in _OF_CONNECTIONS, "a field of HTTP/1.1's connections (RFC 9113 §8.2.2)")
+    _need(name != b"te" or value == b"trailers", "te is trailers, or absent (RFC 9113 §8.2.2)")
 
 
 def _need(holds: bool, reason: str) -> None:

@@ -78,7 +78,9 @@ class Http2Frames:
         at, end = 0, len(data)
         if not self._begun:
             if data[: len(PREFACE)] != PREFACE[:end]:
-                raise Broken(ErrorCode.PROTOCOL_ERROR, "this is not HTTP/2")
+                raise Broken(
+                    ErrorCode.PROTOCOL_ERROR, "a connection begins with the preface of HTTP/2 (RFC 9113 §3.4)"
+                )
             if end < len(PREFACE):
                 self._rest = data
                 return
@@ -127,13 +129,16 @@ def unpadded(flags: int, stream: int, payload: bytes) -> bytes:
     start, stop = 0, len(payload)
     if flags & PADDED:
         if not payload:
-            raise Broken(ErrorCode.FRAME_SIZE_ERROR, "a padded frame without its padding")
+            raise Broken(
+                ErrorCode.FRAME_SIZE_ERROR,
+                "a padded frame begins with the length of its padding (RFC 9113 §6.1)",
+            )
         start, stop = 1, stop - payload[0]
     place = start
     if flags & PRIORITISED:
         start += 5
     if start > stop:
-        raise Broken(ErrorCode.PROTOCOL_ERROR, "more padding than there is frame")
+        raise Broken(ErrorCode.PROTOCOL_ERROR, "padding is shorter than its frame (RFC 9113 §6.1)")
     if flags & PRIORITISED:
         check_dependency(stream, payload[place:start])
     return payload[start:stop]
@@ -156,7 +161,7 @@ def number_of(payload: bytes) -> int:
 def check_dependency(stream: int, place: bytes) -> None:
     """Raise `Broken` where a stream is placed behind itself."""
     if int.from_bytes(place[:4], "big") & MAX_WINDOW_BYTES == stream:
-        raise Broken(ErrorCode.PROTOCOL_ERROR, "a stream that depends on itself")
+        raise Broken(ErrorCode.PROTOCOL_ERROR, "a stream cannot depend on itself (RFC 7540 §5.3.1)")
 
 
 def number(kind: int, stream: int, value: int) -> bytes:

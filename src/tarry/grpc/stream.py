@@ -121,11 +121,14 @@ class GrpcStream:
         self._allowed_bytes -= size
         self._came_bytes += size
         if self._allowed_bytes < 0:
-            raise Broken(ErrorCode.FLOW_CONTROL_ERROR, "more data on a stream than allowed")
+            raise Broken(ErrorCode.FLOW_CONTROL_ERROR, "DATA beyond the stream's window (RFC 9113 §6.9.1)")
         if self.owed_bytes is not None:
             self.owed_bytes -= len(data)
             if self.owed_bytes < 0:
-                raise StreamBroken(ErrorCode.PROTOCOL_ERROR, "more data than announced")
+                raise StreamBroken(
+                    ErrorCode.PROTOCOL_ERROR,
+                    "DATA adds up to content-length, and here to more (RFC 9113 §8.1.1)",
+                )
         self._hold(len(data))
         self.receiver.come(data)
 
@@ -133,7 +136,9 @@ class GrpcStream:
         """The client has sent all."""
         self.whole = True
         if self.owed_bytes:
-            raise StreamBroken(ErrorCode.PROTOCOL_ERROR, "less data than announced")
+            raise StreamBroken(
+                ErrorCode.PROTOCOL_ERROR, "DATA adds up to content-length, and here to less (RFC 9113 §8.1.1)"
+            )
         self.receiver.come_whole()
 
     def go_ahead(self, kept_bytes: int) -> None:
@@ -206,7 +211,9 @@ class GrpcStream:
         """The client allows so much more; raises `StreamBroken`."""
         self._further_bytes += more_bytes
         if self._connection.first_window_bytes + self._further_bytes > MAX_WINDOW_BYTES:
-            raise StreamBroken(ErrorCode.FLOW_CONTROL_ERROR, "a window that is too large")
+            raise StreamBroken(
+                ErrorCode.FLOW_CONTROL_ERROR, "a window is at most 2147483647 bytes (RFC 9113 §6.9.1)"
+            )
         if self._unsent:
             self.go_on()
 

@@ -57,24 +57,26 @@ class ChunkReader:
         """Keep the beginning of a line until its end comes."""
         most = 1 if self._closes else MAX_LINE_BYTES if self._trailer_bytes < 0 else MAX_TRAILER_BYTES
         if len(part) > most:
-            raise BadChunk("a line that does not end")
+            raise BadChunk("a line of a chunked body is longer than its limit")
         self._kept = part
 
     def _take_line(self, line: bytes) -> bool:
         """Take the line that ends a chunk, begins one or is a field behind the last; whether the body has ended."""
         if self._closes:
             if line:
-                raise BadChunk("a chunk that is longer than it said")
+                raise BadChunk("a chunk ends after its size with CRLF (RFC 9112 §7.1)")
             self._closes = False
         elif self._trailer_bytes >= 0:
             self._trailer_bytes += len(line) + 2
             if self._trailer_bytes > MAX_TRAILER_BYTES or b"\n" in line or b"\r" in line:
-                raise BadChunk("too much behind the last chunk")
+                raise BadChunk(
+                    "trailers are longer than their limit, or have bare line ends (RFC 9112 §7.1.2)"
+                )
             return not line
         else:
             size = _SIZE.fullmatch(line) if len(line) <= MAX_LINE_BYTES else None
             if size is None:
-                raise BadChunk("a chunk without a size")
+                raise BadChunk("a chunk begins with its size (RFC 9112 §7.1)")
             self._left = int(size[1], 16)
             if not self._left:
                 self._trailer_bytes = 0

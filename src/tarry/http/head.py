@@ -38,15 +38,17 @@ class Fields:
         length = by_name.get(b"content-length")
         once = [name for name, _ in headers if name in (b"host", b"content-length", b"transfer-encoding")]
         if len(once) > len(set(once)) or (coding is not None and length is not None):
-            raise BadHead("fields that contradict each other")
+            raise BadHead(
+                "Host, Content-Length and Transfer-Encoding come once, and not the last two together (RFC 9112 §6.3)"
+            )
         if not old and b"host" not in by_name:
-            raise BadHead("no host")
+            raise BadHead("HTTP/1.1 requires Host (RFC 9112 §3.2)")
         if old and coding is not None:
-            raise BadHead("chunks of a client that knows none")
+            raise BadHead("HTTP/1.0 has no Transfer-Encoding (RFC 9112 §6.1)")
         if coding is not None and coding.strip().lower() != b"chunked":
-            raise BadHead("a transfer coding that is not chunked")
+            raise BadHead("Transfer-Encoding is chunked, or absent (RFC 9112 §6.1)")
         if length is not None and not length.strip().isdigit():
-            raise BadHead("a length that is no number")
+            raise BadHead("Content-Length is a whole number (RFC 9110 §8.6)")
         self.chunked = coding is not None
         self.length = 0 if length is None else int(length)
         self.expects = by_name.get(b"expect", b"").lower() == b"100-continue"
@@ -114,7 +116,7 @@ def read_head(head: bytes) -> Head:
 
 def _split(target: bytes) -> tuple[bytes, bytes]:
     if not target.isascii():
-        raise BadHead("a target that is not ASCII")
+        raise BadHead("a target is in ASCII (RFC 9112 §3.2)")
     if target.startswith(b"/"):
         path, _, query = target.partition(b"#")[0].partition(b"?")
         return path, query
@@ -123,7 +125,7 @@ def _split(target: bytes) -> tuple[bytes, bytes]:
     try:
         url = parse_url(target)
     except HttpParserError:
-        raise BadHead("a target that is no URL") from None
+        raise BadHead("a target is a path, a URL or * (RFC 9112 §3.2)") from None
     return url.path or b"/", url.query or b""
 
 

@@ -168,7 +168,7 @@ class Adoption:
         if sum(manifest.owners.values()) != manifest.count:
             raise Invalid("owners", "they do not add up to the rows of the files")
         if not manifest.namespaces:
-            raise Invalid("namespaces", "there are none")
+            raise Invalid("namespaces", "a batch has messages of at least one")
         held = _held(manifest)
         if len({file.path for file in manifest.files}) < len(manifest.files):
             raise Invalid("files", "a file stands there twice")

@@ -116,7 +116,7 @@ class AdminCall:
                 given = {name: value for name, value in given.items() if value is not None}
             return msgspec.convert(given, kind, strict=False)
         except UNREADABLE as error:
-            raise RestError(400, f"the body is not what belongs here: {error}") from None
+            raise RestError(400, f"the body does not fit this operation: {error}") from None
 
 
 def read_query(query: bytes) -> dict[str, str]:
