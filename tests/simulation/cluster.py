@@ -20,7 +20,7 @@ from tarry.engine.answer import Answer
 from tarry.engine.topics.entries import NewEntry
 from tarry.engine.topics.received import Received
 from tarry.ledger.log.envelope import PART_BYTES, LogClaim, encode_claim
-from tarry.ledger.log.fold import ValidClaim, Void
+from tarry.ledger.log.fold import ValidClaim, ValidRelease, Void
 from tarry.ledger.log.partition import LogRecord
 from tarry.testing.disk import SimulatedCrash, SimulatedDisk
 from tarry.testing.log import SimulatedLog
@@ -83,6 +83,8 @@ class Cluster:
         self.shared = Shared(self)
         for world in (*self.worlds, self.stranger):
             world.on_snapshot = partial(self.shared.made, world)
+        self._released = ""
+        """The server that let go of the ledger last, if nothing came after that."""
         self.peace = False
         """Whether nothing goes wrong any more."""
         self._clocks(Random(random.random()))
@@ -127,8 +129,13 @@ class Cluster:
         ):
             if more[reason]:
                 self._sim.coverage.note(kind)
-        if isinstance(valid, ValidClaim) and self._sim.up:
-            self._superseded()
+        if isinstance(valid, ValidClaim):
+            if self._released not in ("", valid.claim.node):
+                self._sim.coverage.note("planned hand-over")
+            if self._sim.up:
+                self._superseded()
+        if valid is not None:
+            self._released = valid.release.node if isinstance(valid, ValidRelease) else ""
 
     def _superseded(self) -> None:
         sim = self._sim

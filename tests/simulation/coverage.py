@@ -56,6 +56,7 @@ KINDS: Final = (
 REPLICATED_KINDS: Final = (
     "takeover while the owner lives",
     "takeover by an engine that followed the log",
+    "planned hand-over",
     "claim lost to a quicker server",
     "claim of an epoch that was taken",
     "claim of a server with another id key",

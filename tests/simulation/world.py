@@ -51,6 +51,8 @@ LOST = (0, 0, 1, 3, IMAGES, IMAGES)
 """How many transactions of the registry a power loss takes away: now and then all that it can."""
 RESTARTED_APART = 0.05
 """The share of steps after which a second engine recovers from copies, if everything is on disk."""
+FORGOTTEN_AFTER_MS = 700_000
+"""So long after nobody needs them entries are surely forgotten."""
 STARTS = 50
 """How often servers start until one runs, at the most, when nothing goes wrong any more."""
 FETCHES = 5
@@ -765,7 +767,10 @@ class Simulation:
         self._boot_surely()
         # By an earlier clock a delayed entry that went out would wait.
         self.clock.advance(max(0, self.checker.highest_ms() - self.clock.now_ms()))
-        self._all_at_once()
+        for after_ms in (0, FORGOTTEN_AFTER_MS, FORGOTTEN_AFTER_MS):
+            # A paused entry that nobody needs is forgotten after some minutes, of which this server may know nothing.
+            self.clock.advance(after_ms)
+            self._all_at_once()
         if self.engine.stats().pending:
             raise Violation("a restart brought messages back")
         if self.cluster is not None:
