@@ -13,7 +13,7 @@ from tests.cluster.brokers import Brokers
 from tests.processes import ROOT, ServerProcess, free_port
 from tests.waiting import wait_until
 
-SESSION_MS: Final = 1_500
+SESSION_MS: Final = 5_000
 
 
 class ClusterServer(ServerProcess):
@@ -99,6 +99,10 @@ allow = ["127.0.0.0/8"]
     def wait_standby(self) -> None:
         """Wait until it stands by and has read the log to its end."""
         wait_until(lambda: self.stands_by and self.figure("tarry_cluster_standing") == 1, self.said)
+
+    def wait_figure(self, name: str, value: float) -> None:
+        """Wait until a figure of its metrics has come to a value, or beyond it."""
+        wait_until(lambda: (self.figure(name) or 0) >= value, lambda: f"{name} is {self.figure(name)}")
 
     def figure(self, name: str) -> float | None:
         """A figure of its metrics; None if it has none."""

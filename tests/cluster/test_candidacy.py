@@ -20,7 +20,12 @@ class Node:
         self.mine = threading.Event()
         self.told: list[bool] = []
         self.candidacy = Candidacy(
-            {"bootstrap.servers": cluster.addresses}, topic, 0, session_timeout_ms=2_000, chosen=self._chosen
+            {"bootstrap.servers": cluster.addresses},
+            topic,
+            0,
+            "node",
+            session_timeout_ms=2_000,
+            chosen=self._chosen,
         )
         self.candidacy.start()
 

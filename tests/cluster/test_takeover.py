@@ -5,6 +5,7 @@ import time
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pulsar
@@ -73,6 +74,9 @@ def test_a_standby_takes_over_from_a_killed_owner_and_hands_over_to_its_next_lif
         producer.send(b"sent to b")
         due |= schedule(b, receiver, ["b's own"], 10)
         check(receiver, due)
+        assert b.figure("tarry_cluster_owner") == 1
+        assert b.figure("tarry_cluster_takeovers_total") == 2
+        b.wait_figure("tarry_cluster_append_seconds_count", 2)
 
         a.launch()
         a.wait_standby()
@@ -94,6 +98,21 @@ def test_a_standby_takes_over_from_a_killed_owner_and_hands_over_to_its_next_lif
         assert got == expected
     finally:
         client.close()
+
+
+def test_the_owner_shows_who_stands_by_and_how_far_behind(
+    one_broker: Brokers, topic: str, tmp_path: Path, receiver: Receiver
+) -> None:
+    def shown() -> Any:
+        return httpx.get(f"{owner.url}/v1/overview", trust_env=False).json()["cluster"]
+
+    with two_servers(tmp_path, one_broker, topic, session_ms=30_000) as (owner, standby):
+        wait_until(lambda: [one["name"] for one in shown()["standbys"]] == [standby.name])
+        assert (shown()["owner"], shown()["epoch"], shown()["trouble"]) == (owner.name, 1, None)
+        wait_until(lambda: shown()["standbys"][0]["lag"] is not None)
+        standby.signal(signal.SIGSTOP)
+        schedule(owner, receiver, [f"m-{n}" for n in range(60)], 600_000)
+        wait_until(lambda: shown()["standbys"][0]["lag"] >= 60)
 
 
 def test_a_paused_owner_that_wakes_sends_nothing(servers: list[ClusterServer], receiver: Receiver) -> None:

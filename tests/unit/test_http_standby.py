@@ -8,13 +8,14 @@ import httpx
 
 from tarry.config.settings import Http
 from tarry.core.access import Access, Token
-from tarry.core.figure import Figure
+from tarry.core.figure import Figure, Histogram, HistogramFigure
 from tarry.doors.http.settings import HttpSettings
 from tarry.doors.http.standby import StandbyApp
 from tarry.serve.transport.listener import Listener
 from tests.serving import plain_client
 from tests.unit.listener_kit import echo
 
+APPENDS = Histogram((0.1, 1.0))
 LAG = Figure(name="tarry_cluster_lag_records", text="Records", values=lambda: {"": 7.0})
 ADMIN = "a" * 32
 READER = "r" * 32
@@ -26,7 +27,7 @@ def standby(*tokens: Token, settings: HttpSettings | None = None) -> StandbyApp:
         settings or HttpSettings(),
         lambda: ["standby: so it is"],
         lambda: "b owns the ledger",
-        [LAG],
+        [LAG, HistogramFigure(name="tarry_cluster_append_seconds", text="Appends", of=lambda: APPENDS)],
     )
 
 
@@ -52,6 +53,8 @@ async def test_it_lives_is_not_ready_and_says_why() -> None:
 
 
 async def test_its_figures_are_for_those_who_may_see_figures() -> None:
+    for took_s in (0.05, 0.1, 1.0, 7.35):
+        APPENDS.observe(took_s)
     tokens = [
         Token.of("admin", ADMIN, ("admin",), ("*",), 0),
         Token.of("reader", READER, ("consume",), ("*",), 0),
@@ -65,6 +68,14 @@ async def test_its_figures_are_for_those_who_may_see_figures() -> None:
         assert shown.status_code == 200
         assert "tarry_cluster_lag_records 7.0" in shown.text
         assert "tarry_ready 0.0" in shown.text
+        for line in (
+            'append_seconds_bucket{le="0.1"} 2.0',
+            'append_seconds_bucket{le="1.0"} 3.0',
+            'append_seconds_bucket{le="+Inf"} 4.0',
+            "append_seconds_count 4.0",
+            "append_seconds_sum 8.5",
+        ):
+            assert f"tarry_cluster_{line}\n" in shown.text
     async with serving(standby(*tokens, settings=HttpSettings(metrics_open=True))) as (_, client):
         assert (await client.get("/metrics")).status_code == 200
 

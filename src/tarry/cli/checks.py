@@ -41,9 +41,12 @@ _TIME_ERROR: Final = 5
 def check_all(config: Config, url: str) -> Iterator[CheckResult]:
     """Everything, one after another. `url` is where the server is looked for."""
     folder = Path(config.data)
-    yield from check_folder(folder)
+    key_file = config.cluster.id_key_file
+    yield from check_folder(folder, Path(key_file) if key_file else None)
     yield from check_tables(config)
     yield check_sync(folder)
+    if config.ledger.log == "kafka":
+        yield from check_shared_log(config)
     yield check_clock()
     yield from check_clock_since(folder / LEDGER, time.time())
     yield check_open_files()
@@ -57,9 +60,21 @@ def check_all(config: Config, url: str) -> Iterator[CheckResult]:
     yield from check_neighbours(config)
 
 
-def check_folder(folder: Path) -> Iterator[CheckResult]:
+def check_shared_log(config: Config) -> Iterator[CheckResult]:
+    """The log of a ledger that several servers share."""
+    try:
+        from tarry.cli.shared_log import check_log
+    except ImportError as error:
+        yield CheckResult("ledger log", "bad", f"{error.name} is not installed: pip install 'tarry[kafka]'")
+        return
+    yield from check_log(config)
+
+
+def check_folder(folder: Path, key_file: Path | None = None) -> Iterator[CheckResult]:
     """The data folder: there, writable, whose, its key, and how much room there is."""
     about = "data folder"
+    if key_file is not None and not folder.exists():
+        yield from _check_key(folder, key_file)
     if not folder.exists():
         parent = _existing(folder)
         if os.access(parent, os.W_OK):
@@ -80,18 +95,23 @@ def check_folder(folder: Path) -> Iterator[CheckResult]:
     pid = owner_pid(folder)
     owner = "no server uses it" if pid is None else f"in use by the server with pid {pid}"
     yield CheckResult(about, "ok", f"{folder}: {owner}")
-    yield from _check_key(folder)
+    yield from _check_key(folder, key_file)
     free = shutil.disk_usage(folder).free
     enough = free >= LOW_SPACE_BYTES
     advice = "" if enough else "; free some, or new messages will be refused"
     yield CheckResult("disk space", "ok" if enough else "bad", f"{free / 1e9:.1f} GB free{advice}")
 
 
-def _check_key(folder: Path) -> Iterator[CheckResult]:
-    key = folder / ID_KEY
+def _check_key(folder: Path, key_file: Path | None) -> Iterator[CheckResult]:
+    key = key_file or folder / ID_KEY
     try:
         mode = key.stat().st_mode
     except FileNotFoundError:
+        if key_file is not None:
+            yield CheckResult(
+                "id key", "bad", f"there is no {key}: put the key there that all servers of this ledger have"
+            )
+            return
         ledger = folder / LEDGER
         if ledger.is_dir() and any(ledger.iterdir()):
             yield CheckResult("id key", "bad", f"{key} is missing; bring it back from a backup")

@@ -12,6 +12,8 @@ from typing import Any, Final
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
+from tarry.cluster.members import group_of
+
 POLL_S: Final = 0.05
 LEFT_WITHIN_S: Final = 5.0
 
@@ -26,16 +28,18 @@ class Candidacy:
         settings: Mapping[str, Any],
         topic: str,
         partition: int,
+        node: str,
         *,
         session_timeout_ms: int,
         chosen: Callable[[bool], None],
     ) -> None:
-        """`chosen` is called in the thread with True when it is this node's turn, and with False when it is not any more."""
+        """`node` is its name among the others. `chosen` is called in the thread with True when it is this node's turn, and with False when it is not any more."""
         self._settings = {
             "logger": log,
             "log_level": 5,
             **settings,
-            "group.id": f"tarry-{topic}-{partition}",
+            "group.id": group_of(topic, partition),
+            "client.id": node,
             "partition.assignment.strategy": "cooperative-sticky",
             "session.timeout.ms": session_timeout_ms,
             "heartbeat.interval.ms": max(100, session_timeout_ms // 20),

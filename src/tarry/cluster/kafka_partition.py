@@ -5,6 +5,7 @@ without transactions: who may append is decided by the readers (`tarry.ledger.lo
 translates between the library and `LogPartition`, and decides nothing.
 """
 
+import contextlib
 import logging
 import time
 from collections.abc import Mapping
@@ -50,15 +51,20 @@ class KafkaPartition:
         settings: Mapping[str, Any],
         topic: str,
         partition: int,
+        reader: str | None = None,
         *,
         outcome_within_s: float = OUTCOME_WITHIN_S,
         answered_within_s: float = ANSWERED_WITHIN_S,
     ) -> None:
-        """Connect when first used. `settings` are librdkafka's own: addresses, TLS, SASL."""
+        """Connect when first used. `settings` are librdkafka's own: addresses, TLS, SASL.
+
+        `reader` is the group to which positions are committed, by whoever says any.
+        """
         self.name = f"{topic}-{partition} at {settings.get('bootstrap.servers')}"
         self._settings = {"logger": log, "log_level": 5, **settings}
         self._topic = topic
         self._partition = partition
+        self._reader = reader or f"tarry-reader-{topic}"
         self._outcome_within_s = outcome_within_s
         self._answered_within_s = answered_within_s
         self._producer: Producer | None = None
@@ -144,6 +150,12 @@ class KafkaPartition:
             self._next_offset = at + 1
         return found
 
+    def commit(self, offset: int) -> None:
+        """Tell the brokers up to where this node has read, for others to see; what becomes of it does not matter."""
+        position = TopicPartition(self._topic, self._partition, offset)
+        with contextlib.suppress(KafkaException):
+            self._consuming().commit(offsets=[position], asynchronous=True)
+
     def ends(self) -> tuple[int, int]:
         """The first offset that has not been trimmed, and the one after the last committed record."""
         where = TopicPartition(self._topic, self._partition)
@@ -206,8 +218,8 @@ class KafkaPartition:
             self._consumer = Consumer(
                 {
                     **self._settings,
-                    # It is never joined: the library wants a name where offsets could be kept.
-                    "group.id": f"tarry-reader-{self._topic}",
+                    # It is never joined: positions are committed to it.
+                    "group.id": self._reader,
                     "enable.auto.commit": False,
                     "auto.offset.reset": "error",
                     "isolation.level": "read_uncommitted",

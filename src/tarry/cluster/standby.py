@@ -20,6 +20,7 @@ from msgspec import Struct
 
 from tarry.cluster.candidacy import Candidacy
 from tarry.cluster.kafka_partition import KafkaPartition
+from tarry.cluster.members import reader_of
 from tarry.core.clock import SteadyClock
 from tarry.core.errors import Conflict, NotFound, TarryError, Unavailable
 from tarry.ledger.copy import LedgerCopy
@@ -82,7 +83,8 @@ class Standby:
         snapshots: Snapshots | None = None,
     ) -> None:
         """The caller holds the lock of the folder, in which the copy is."""
-        self._partition = KafkaPartition(address.client, address.topic, PARTITION)
+        reader = reader_of(address.topic, PARTITION, node.name)
+        self._partition = KafkaPartition(address.client, address.topic, PARTITION, reader)
         self._session_s = address.session_timeout_ms / 1000
         self._snapshots = snapshots
         self._trimmed = False
@@ -94,6 +96,7 @@ class Standby:
             address.client,
             address.topic,
             PARTITION,
+            node.name,
             session_timeout_ms=address.session_timeout_ms,
             chosen=self._chosen,
         )
@@ -128,11 +131,6 @@ class Standby:
         """Where clients reach that node."""
         claim = self.side.copy.claim
         return {} if claim is None else claim.addresses
-
-    @property
-    def epoch(self) -> int:
-        """The epoch of the owner."""
-        return self.side.copy.position.epoch
 
     def start(self) -> None:
         """Begin to follow."""
@@ -172,6 +170,7 @@ class Standby:
                 self._follow()
                 if self._turn.is_set() and time.monotonic() >= self._not_before_s:
                     self.side.claim(self._clock.now_ms(), os.urandom(16), os.urandom(16))
+                    self.lag = Lag(0, 0.0)
                     return self.side
                 self.trouble = None
             except Conflict as conflict:
@@ -213,6 +212,7 @@ class Standby:
             self._level_s = self._measured_s
         self._end, self._measured_s = read_to + records, now_s
         self.lag = Lag(records, now_s - self._level_s)
+        self._partition.commit(read_to)
         if self._level_s and not self.stands:
             # Not before: it would be slow to take over.
             self._partition.connect()

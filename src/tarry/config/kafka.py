@@ -11,7 +11,7 @@ RESERVED: Final = frozenset(
         "acks", "request.required.acks", "enable.idempotence", "enable.gapless.guarantee", "transactional.id",
         "max.in.flight", "max.in.flight.requests.per.connection", "message.timeout.ms", "delivery.timeout.ms",
         "message.max.bytes", "compression.type", "compression.codec", "linger.ms", "queue.buffering.max.ms",
-        "group.id", "group.protocol", "group.instance.id", "partition.assignment.strategy", "session.timeout.ms",
+        "client.id", "group.id", "group.protocol", "group.instance.id", "partition.assignment.strategy", "session.timeout.ms",
         "heartbeat.interval.ms", "enable.auto.commit", "auto.offset.reset", "isolation.level", "enable.partition.eof",
     }
 )  # fmt: skip

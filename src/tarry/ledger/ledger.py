@@ -202,6 +202,11 @@ class Ledger:
         return isinstance(self._log, ReplicatedLog)
 
     @property
+    def stalled_s(self) -> float:
+        """For how long the log has not answered, in seconds; 0 if nothing is waited for."""
+        return self._log.stalled_s
+
+    @property
     def settled(self) -> bool:
         """Whether nothing that was given to its log is waited for."""
         return self._writer.settled

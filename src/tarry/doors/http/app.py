@@ -12,7 +12,7 @@ from tarry import __version__
 from tarry.core.access import Access
 from tarry.core.errors import Invalid, TarryError, TooLarge
 from tarry.core.faults import told
-from tarry.core.figure import Figure
+from tarry.core.figure import AnyFigure
 from tarry.core.rights import OPEN
 from tarry.doors.http.gate import Gate
 from tarry.doors.http.messages.batches import BatchEndpoints
@@ -25,6 +25,7 @@ from tarry.doors.http.messages.repeats import RepeatEndpoints
 from tarry.doors.http.openapi import build_document
 from tarry.doors.http.operations import OPERATIONS, Endpoints, Operation
 from tarry.doors.http.operator.backups import BackupEndpoints
+from tarry.doors.http.operator.figures import ClusterFigures
 from tarry.doors.http.operator.ledger import LedgerEndpoints
 from tarry.doors.http.operator.overview import OverviewEndpoints
 from tarry.doors.http.operator.policies import PolicyEndpoints
@@ -65,7 +66,8 @@ class HttpApp:
         progress: Callable[[], Progress | None],
         mounts: Mapping[str, Application],
         pages: Mapping[str, Page],
-        figures: Sequence[Figure],
+        figures: Sequence[AnyFigure],
+        cluster: Callable[[], ClusterFigures | None],
     ) -> None:
         self._mounts = [(path.encode(), app) for path, app in mounts.items()]
         self._pages = {path.encode(): Endpoint(page) for path, page in pages.items()}
@@ -90,7 +92,9 @@ class HttpApp:
             policies=PolicyEndpoints(engine),
             ledger=LedgerEndpoints(engine, settings),
             backups=BackupEndpoints(engine),
-            overview=OverviewEndpoints(engine, __version__, access, sent, sessions, batches, progress),
+            overview=OverviewEndpoints(
+                engine, __version__, access, sent, sessions, batches, progress, cluster
+            ),
             status=StatusEndpoints(engine, sessions, batches, sent, access, documents, progress, figures),
         )
         self._routes = Routes([_served(one, endpoints, settings) for one in OPERATIONS])
@@ -172,12 +176,13 @@ def build_app(
     progress: Callable[[], Progress | None] = lambda: None,
     mounts: Mapping[str, Application] | None = None,
     pages: Mapping[str, Page] | None = None,
-    figures: Sequence[Figure] = (),
+    figures: Sequence[AnyFigure] = (),
+    cluster: Callable[[], ClusterFigures | None] = lambda: None,
 ) -> HttpApp:
     """The application of the door.
 
     `progress` is what the pipeline says of itself; `mounts` are applications that others serve here, by the beginning of
     their paths; they ask for tokens themselves. `pages`, by their whole paths, are for everybody. `figures` are what others
-    tell the metrics.
+    tell the metrics, and `cluster` the servers that share the ledger.
     """
-    return HttpApp(engine, access, settings, progress, mounts or {}, pages or {}, figures)
+    return HttpApp(engine, access, settings, progress, mounts or {}, pages or {}, figures, cluster)

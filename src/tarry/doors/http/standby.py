@@ -13,7 +13,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from tarry.core.access import Access
 from tarry.core.errors import TarryError, Unavailable
 from tarry.core.faults import told
-from tarry.core.figure import Figure
+from tarry.core.figure import AnyFigure, Figure
 from tarry.core.rights import GOVERN_ALL
 from tarry.doors.http.gate import Gate
 from tarry.doors.http.operator.metrics import OtherFigures
@@ -39,7 +39,7 @@ class StandbyApp:
         settings: HttpSettings,
         reasons: Callable[[], list[str]],
         owner: Callable[[], str],
-        figures: Sequence[Figure],
+        figures: Sequence[AnyFigure],
     ) -> None:
         """`reasons` say why it is not ready, `owner` who owns the ledger and where."""
         self._gate = Gate(access, settings.allowed_hosts)

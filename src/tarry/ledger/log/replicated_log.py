@@ -9,6 +9,7 @@ one thread at a time: a standby's, and after the claim the writer's.
 """
 
 import logging
+import time
 from collections import deque
 from collections.abc import Mapping
 from errno import EIO, ESTALE
@@ -17,6 +18,7 @@ from typing import Final
 from msgspec import Struct
 
 from tarry.core.errors import Conflict, Damage, NotFound, Unavailable
+from tarry.core.figure import Histogram
 from tarry.ledger.copy import LedgerCopy
 from tarry.ledger.frame import FORMAT_VERSION
 from tarry.ledger.log.envelope import (
@@ -39,6 +41,9 @@ READ_WAIT_S: Final = 1.0
 """So long one attempt to read waits for the first record."""
 PATIENCE: Final = 30
 """So many attempts in a row bring nothing until an outcome counts as unknown."""
+
+APPEND_S: Final = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
+"""Bounds between which the durations of appends are counted, in seconds."""
 
 log = logging.getLogger(__name__)
 
@@ -68,13 +73,18 @@ class ReplicatedLog:
         self._ownership: Ownership | None = None
         self._block = b""
         """The header of the segment that the next frame begins; empty if it begins none."""
-        self._sent: deque[PlacedFrame] = deque()
+        self._sent: deque[tuple[PlacedFrame, float]] = deque()
+        """Frames on their way, each with the instant at which it was sent."""
         self._trim_to = 0
         self._trimmed = 0
         self.copy = copy
         self.first_offset = 0
         """Where the log began when it was last looked at."""
         self.in_flight = partition.in_flight
+        self.claims = 0
+        """Takeovers that this node has read in the log, or made."""
+        self.appends = Histogram(APPEND_S)
+        """Times from the sending of a frame until it was durable, in seconds."""
         self.trimmable_seq = 0
         """Up to this seq the log may be trimmed: whatever could need it is stored elsewhere (R12)."""
 
@@ -107,6 +117,13 @@ class ReplicatedLog:
     def gaps(self) -> int:
         """How often the owner had to read a gap before it could answer."""
         return self._ownership.gaps if self._ownership else 0
+
+    @property
+    def stalled_s(self) -> float:
+        """For how long the oldest frame has been on its way, in seconds; 0 if none is."""
+        # Another thread takes frames out.
+        sent = next(iter(self._sent.copy()), None)
+        return 0.0 if sent is None else time.monotonic() - sent[1]
 
     @property
     def void(self) -> int:
@@ -147,6 +164,7 @@ class ReplicatedLog:
             raise Unavailable(f"{self._partition.name}: {newer}") from None
         if valid is not None:
             self.copy.take(valid)
+            self.claims += isinstance(valid, ValidClaim)
         return valid
 
     def check(self) -> None:
@@ -256,7 +274,7 @@ class ReplicatedLog:
             for record in encode_frame(epoch, frame.segment, offset, pieces, self._part_bytes)
         ]
         ownership.sent(frame.first_seq + frame.records, range(tickets[0], tickets[-1] + 1))
-        self._sent.append(frame)
+        self._sent.append((frame, time.monotonic()))
 
     def settle(self, wait_s: float) -> int:
         """Listen to the log, read gaps, and put into the copy what has become durable."""
@@ -270,7 +288,8 @@ class ReplicatedLog:
         self._read_gap(ownership)
         durable = ownership.durable()
         for position in durable:
-            frame = self._sent.popleft()
+            frame, sent_s = self._sent.popleft()
+            self.appends.observe(time.monotonic() - sent_s)
             self.copy.put(
                 position,
                 frame.segment,

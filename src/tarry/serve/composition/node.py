@@ -3,27 +3,32 @@
 import asyncio
 import logging
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from tarry.cluster.inspection import topic_settings
-from tarry.cluster.standby import LogAddress, Standby
+from tarry.cluster.members import GroupMember, Members
+from tarry.cluster.standby import PARTITION, LogAddress, Standby
 from tarry.cluster.topic_safety import doubtful, unsafe
 from tarry.config import Config
 from tarry.config.kafka import kafka_settings
 from tarry.core.access import Access
 from tarry.core.clock import SteadyClock
 from tarry.core.errors import Unavailable
-from tarry.core.figure import Figure
+from tarry.core.figure import AnyFigure, Figure, Histogram, HistogramFigure
+from tarry.doors.http.operator.figures import ClusterFigures, StandbyFigures
 from tarry.doors.http.settings import HttpSettings
 from tarry.doors.http.standby import StandbyApp
 from tarry.engine.due.horizon import Offload
 from tarry.ledger.disk import RealDisk
-from tarry.ledger.log.replicated_log import LogNode, ReplicatedLog
+from tarry.ledger.log.replicated_log import APPEND_S, LogNode, ReplicatedLog
 from tarry.serve.composition.shared import SnapshotFetches, SnapshotUploads, shared_snapshots
 from tarry.serve.datafolder import DataFolder
 
 TRY_AGAIN_S: Final = 1.0
+LOOK_EVERY_S: Final = 5.0
+"""So often the owner looks who stands by."""
+NO_APPENDS: Final = Histogram(APPEND_S)
 
 log = logging.getLogger("tarry.serve")
 
@@ -48,8 +53,10 @@ class ClusterNode:
         self._snapshots = shared_snapshots(config)
         self._uploads: SnapshotUploads | None = None
         self._standby: Standby | None = None
-        self._side: ReplicatedLog | None = None
         self._trouble: str | None = None
+        self._looking: asyncio.Task[None] | None = None
+        self._members: list[GroupMember] = []
+        self._members_trouble: str | None = None
 
     def app(self, access: Access, settings: HttpSettings) -> StandbyApp:
         """The HTTP API of this server while it stands by."""
@@ -97,8 +104,21 @@ class ClusterNode:
         )
         self._standby.start()
         log.info("standing by", extra={"node": self._node.name, "topic": self._address.topic})
-        self._side = await owned
-        return self._side
+        side = await owned
+        self._looking = asyncio.create_task(self._look_on())
+        return side
+
+    async def _look_on(self) -> None:
+        """Look again and again who stands by."""
+        address = self._address
+        members = Members(address.client, address.topic, PARTITION)
+        while True:
+            try:
+                self._members = await asyncio.to_thread(members.look)
+                self._members_trouble = None
+            except Unavailable as trouble:
+                self._members_trouble = str(trouble)
+            await asyncio.sleep(LOOK_EVERY_S)
 
     @property
     def followed(self) -> ReplicatedLog | None:
@@ -125,6 +145,8 @@ class ClusterNode:
 
     async def leave(self) -> None:
         """Leave the group, so that another server takes over at once. The ledger was released, if it was this server's."""
+        if self._looking is not None:
+            self._looking.cancel()
         if self._standby is not None:
             await asyncio.to_thread(self._standby.close)
 
@@ -145,36 +167,58 @@ class ClusterNode:
         where = self._standby.owner_addresses.get("http")
         return f"{owner} owns the ledger" + (f", at {where}" if where else "")
 
+    def shown(self) -> ClusterFigures | None:
+        """The servers that share the ledger, as the owner sees them."""
+        if self._standby is None:
+            return None
+        side = self._standby.side
+        end = side.position.offset
+        return ClusterFigures(
+            owner=self._node.name,
+            epoch=side.epoch,
+            standbys=[
+                StandbyFigures(name=one.name, lag=None if one.offset is None else max(0, end - one.offset))
+                for one in self._members
+                if one.name != self._node.name
+            ],
+            trouble=self._members_trouble,
+        )
+
     @property
-    def figures(self) -> Sequence[Figure]:
+    def figures(self) -> Sequence[AnyFigure]:
         """Figures of this server's part in the cluster."""
         return (
-            Figure(
-                name="tarry_cluster_owner",
-                text="1 while this server owns the ledger",
-                values=lambda: {"": float(self._side is not None and self._side.owns)},
+            self._figure("owner", "1 while this server owns the ledger", lambda at: at.side.owns),
+            self._figure(
+                "epoch",
+                "The epoch of the ledger's owner: it rises by one with each takeover",
+                lambda at: at.side.epoch,
             ),
-            Figure(
-                name="tarry_cluster_epoch",
-                text="The epoch of the ledger's owner: it rises by one with each takeover",
-                values=lambda: {"": float(self._epoch)},
+            self._figure(
+                "standing",
+                "1 while this server stands by, has read the log to its end and would take over",
+                lambda at: at.stands and not at.side.owns,
             ),
-            Figure(
-                name="tarry_cluster_standing",
-                text="1 while this server stands by, has read the log to its end and would take over",
-                values=lambda: {
-                    "": float(self._side is None and self._standby is not None and self._standby.stands)
-                },
+            self._figure(
+                "lag_records", "Records of the log that this standby has not read", lambda at: at.lag.records
             ),
-            Figure(
-                name="tarry_cluster_lag_records",
-                text="Records of the log that this standby has not read",
-                values=lambda: {"": float(self._lag_records)},
+            self._figure(
+                "lag_seconds", "For how long there have been such records", lambda at: at.lag.seconds
             ),
-            Figure(
-                name="tarry_cluster_lag_seconds",
-                text="For how long there have been such records",
-                values=lambda: {"": self._lag_seconds},
+            self._figure(
+                "takeovers",
+                "Claims of the ledger by any server, as far as this one has read them since it began",
+                lambda at: at.side.claims,
+                counts=True,
+            ),
+            self._figure(
+                "void_records", "Records of the log that are not valid", lambda at: at.side.void, counts=True
+            ),
+            self._figure(
+                "gaps",
+                "How often the owner had to read a gap in the log before it could answer",
+                lambda at: at.side.gaps,
+                counts=True,
             ),
             Figure(
                 name="tarry_cluster_snapshot_seq",
@@ -186,18 +230,17 @@ class ClusterNode:
                 text="1 while such snapshots cannot be put there, and so the log is not trimmed",
                 values=lambda: {"": float(self._uploads is not None and bool(self._uploads.failed))},
             ),
+            HistogramFigure(
+                name="tarry_cluster_append_seconds",
+                text="From the sending of a frame to the log until it is durable there",
+                of=lambda: NO_APPENDS if self._standby is None else self._standby.side.appends,
+            ),
         )
 
-    @property
-    def _epoch(self) -> int:
-        if self._side is not None:
-            return self._side.epoch
-        return 0 if self._standby is None else self._standby.epoch
+    def _figure(
+        self, name: str, text: str, value: Callable[[Standby], float], *, counts: bool = False
+    ) -> Figure:
+        def values() -> dict[str, float]:
+            return {"": 0.0 if self._standby is None else float(value(self._standby))}
 
-    @property
-    def _lag_records(self) -> int:
-        return 0 if self._standby is None or self._side is not None else self._standby.lag.records
-
-    @property
-    def _lag_seconds(self) -> float:
-        return 0.0 if self._standby is None or self._side is not None else self._standby.lag.seconds
+        return Figure(name=f"tarry_cluster_{name}", text=text, values=values, counts=counts)

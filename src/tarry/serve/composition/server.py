@@ -313,6 +313,7 @@ class Server:
                 *(figure for door in self._doors for figure in door.figures),
                 *(self._node.figures if self._node is not None else ()),
             ],
+            lambda: None if self._node is None else self._node.shown(),
         )
         for door in self._doors:
             await door.start(engine)

@@ -52,6 +52,16 @@ class Happening {
   }
 }
 
+/** The servers that share the ledger: who owns it, who stands by, and how far behind. */
+function servers({ owner, epoch, standbys, trouble }) {
+  const lag = (one) => (one.lag === null ? "position not known" : one.lag ? `${count(one.lag)} records behind` : "up to date");
+  return h("div", {}, h("h3", {}, "Servers"), facts([
+    ["Owner", `${owner}, epoch ${count(epoch)}`, "good"],
+    ...standbys.map((one) => ["Stands by", `${one.name}, ${lag(one)}`, one.lag === null ? "bad" : "good"]),
+    ...(trouble ? [["Stands by", "not known", "bad"]] : standbys.length ? [] : [["Stands by", "nobody", "bad"]]),
+  ]));
+}
+
 class Parts {
   constructor() {
     this.body = h("div", {});
@@ -59,7 +69,7 @@ class Parts {
   }
 
   show(now) {
-    const { ledger, pipeline } = now;
+    const { cluster, ledger, pipeline } = now;
     const state = ledger.failed ? ["cannot be written", "bad"] : ledger.low_space ? ["disk nearly full", "bad"] : ["writing", "good"];
     put(this.body,
       h("h3", {}, "Ledger"),
@@ -68,6 +78,7 @@ class Parts {
         ["Segments", `${count(ledger.segments)}, ${bytes(ledger.used_bytes)}`], ["In the wheel", count(now.in_wheel)], ["In the tail", count(now.in_tail)],
         ["Loaded until", away(now.horizon_ms, now.now_ms)], ["Finalised up to", away(now.watermark_ms, now.now_ms)],
       ]),
+      cluster ? servers(cluster) : null,
       h("h3", {}, "Pipeline"),
       pipeline
         ? facts([

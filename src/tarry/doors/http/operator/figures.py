@@ -61,6 +61,25 @@ class PipelineFigures(Struct, kw_only=True):
     failures: int
 
 
+class StandbyFigures(Struct, kw_only=True):
+    """A server that stands by."""
+
+    name: str
+    lag: int | None
+    """Records of the log that it has not read; null if it has not said so."""
+
+
+class ClusterFigures(Struct, kw_only=True):
+    """The servers that share the ledger."""
+
+    owner: str
+    epoch: int
+    """Rises by one with each takeover."""
+    standbys: list[StandbyFigures]
+    trouble: str | None
+    """Why it is not known who stands by, while that is so."""
+
+
 class OverviewAnswer(Struct, kw_only=True):
     """Figures of the whole server at one moment. Nothing in it is named by a client."""
 
@@ -87,6 +106,8 @@ class OverviewAnswer(Struct, kw_only=True):
     ledger: LedgerFigures
     pipeline: PipelineFigures | None
     """null if none ever ran on this data folder."""
+    cluster: ClusterFigures | None
+    """null if the ledger is on this server's disk alone."""
 
 
 class SlotAnswer(Struct, kw_only=True):

@@ -5,6 +5,7 @@ Figures are read from the engine, and from what is counted as it is sent (`sent`
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from itertools import accumulate
 from typing import Final
 
 from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector
@@ -13,7 +14,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from tarry.core.figure import Figure
+from tarry.core.figure import AnyFigure, HistogramFigure
 from tarry.doors.http.operator.sent import LATENESS_MS, Sent
 from tarry.engine.engine import Engine
 from tarry.index.progress import Progress
@@ -31,7 +32,7 @@ class Metrics:
         sessions: Callable[[], int],
         batches: Callable[[], int],
         progress: Callable[[], Progress | None],
-        figures: Sequence[Figure],
+        figures: Sequence[AnyFigure],
     ) -> None:
         self._registry = CollectorRegistry()
         self._registry.register(_Lateness(sent))
@@ -174,18 +175,30 @@ class _DoorFigures(Collector):
 class OtherFigures(Collector):
     """Figures of the rest of the server."""
 
-    def __init__(self, figures: Sequence[Figure]) -> None:
+    def __init__(self, figures: Sequence[AnyFigure]) -> None:
         self._figures = figures
 
     def collect(self) -> Iterator[Metric]:
         """The present value of each figure."""
         for figure in self._figures:
+            if isinstance(figure, HistogramFigure):
+                yield _histogram(figure)
+                continue
             labels = [] if figure.label is None else [figure.label]
             kind = CounterMetricFamily if figure.counts else GaugeMetricFamily
             family = kind(figure.name, figure.text, labels=labels)
             for value, number in figure.values().items():
                 family.add_metric([value][: len(labels)], number)
             yield family
+
+
+def _histogram(figure: HistogramFigure) -> Metric:
+    found = figure.of()
+    counts = list(found.counts)
+    bounds = [*map(str, found.bounds), "+Inf"]
+    family = HistogramMetricFamily(figure.name, figure.text)
+    family.add_metric([], list(zip(bounds, accumulate(counts), strict=True)), found.total)
+    return family
 
 
 class _PipelineFigures(Collector):

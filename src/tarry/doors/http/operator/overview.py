@@ -18,6 +18,7 @@ from tarry.doors.http.operator.figures import (
     BacklogAnswer,
     BacklogsAnswer,
     BacklogsQuery,
+    ClusterFigures,
     LedgerFigures,
     MeAnswer,
     OverviewAnswer,
@@ -53,6 +54,7 @@ class OverviewEndpoints:
         sessions: Sessions,
         batches: BatchEndpoints,
         progress: Callable[[], Progress | None],
+        cluster: Callable[[], ClusterFigures | None],
     ) -> None:
         self._engine = engine
         self._version = version
@@ -61,6 +63,7 @@ class OverviewEndpoints:
         self._sessions = sessions
         self._batches = batches
         self._progress = progress
+        self._cluster = cluster
 
     async def me(self, request: Request) -> Response:
         """GET /v1/me."""
@@ -98,6 +101,7 @@ class OverviewEndpoints:
                 recent=self._sent.recent(),
                 ledger=self._ledger(),
                 pipeline=self._pipeline(now_ms),
+                cluster=self._cluster(),
             )
         )
 
