@@ -115,6 +115,26 @@ def test_the_owner_shows_who_stands_by_and_how_far_behind(
         wait_until(lambda: shown()["standbys"][0]["lag"] >= 60)
 
 
+def test_a_server_with_another_id_key_never_stands(one_broker: Brokers, topic: str, tmp_path: Path) -> None:
+    keys = [tmp_path / "key", tmp_path / "another"]
+    for number, key in enumerate(keys):
+        key.write_bytes(bytes([number]) * 32)
+    with (
+        ClusterServer(tmp_path / "a", one_broker.addresses, topic, keys[0]) as owner,
+        ClusterServer(tmp_path / "b", one_broker.addresses, topic, keys[1]) as other,
+    ):
+        owner.launch()
+        owner.wait_owner()
+        other.launch()
+        wait_until(
+            lambda: "the ledger is of another id key than this node's (a claimed it last)" in other.said()
+        )
+        assert other.figure("tarry_cluster_standing") == 0
+        ready = other.ready()
+        assert ready is not None
+        assert ready.json()["reasons"] == ["standby, and not able to take over; the log says why"]
+
+
 def test_a_paused_owner_that_wakes_sends_nothing(servers: list[ClusterServer], receiver: Receiver) -> None:
     a, b = servers
     due = schedule(a, receiver, [f"m-{n}" for n in range(20)], 1_000)

@@ -4,7 +4,9 @@ import pytest
 
 from tarry.core.errors import Unavailable
 from tarry.core.message import Message
+from tarry.engine.settings import EngineSettings
 from tarry.engine.state import recovery
+from tarry.ledger.ledger import LedgerSettings
 from tarry.ledger.record import NO_KEY
 from tarry.ledger.replay import Frame
 from tarry.testing.log import SimulatedLog
@@ -126,3 +128,33 @@ def test_nothing_is_appended_while_it_follows() -> None:
     assert b._following is not None
     with pytest.raises(Unavailable, match="stands by"):
         b._following.schedule(message(1, 10)).value()
+
+
+def test_a_standby_lets_go_of_segments_that_the_log_was_trimmed_of() -> None:
+    log = SimulatedLog()
+    settings = EngineSettings(snapshot_every_ms=1_000, reclaim_every_ms=1_000)
+    small = LedgerSettings(segment_bytes=1 << 13)
+    a = World(log=log, node="a", ledger_settings=small, settings=settings)
+    b = standby(log, "b", a)
+    b.settings, b.ledger_settings = settings, small
+    assert a.side is not None
+    # Whatever snapshots there are were uploaded.
+    a.side.trimmable_seq = 1 << 40
+    for turn in range(40):
+        work(a, range(turn, turn + 1))
+        b.follow()
+        assert b.side is not None
+        b.side.lag()
+        while b.work():
+            pass
+    assert b._following is not None
+    ledger = b._following.ledger
+    assert 1 < ledger.first_seq <= a.engine.ledger.first_seq
+    assert len(ledger.segments()) < len(a.engine.ledger.segments()) + 3
+    a.kill()
+    b.start()
+    assert b.engine.stats().pending > 20
+    b.run(1_000_000)
+    stats = b.engine.stats()
+    assert stats.pending == 0
+    assert "failed" not in stats.counters

@@ -5,7 +5,6 @@ import pytest
 from tarry.core.delivery import Delivered
 from tarry.core.errors import Unavailable
 from tarry.core.message import Message
-from tarry.doors.http.operator import status
 from tarry.engine.flights.flights import Flights
 from tarry.engine.journal.tenure import Tenure
 from tarry.ledger.record import Kind
@@ -288,19 +287,3 @@ def test_what_was_answered_before_a_takeover_is_there_after_it() -> None:
     assert new.state(ids[3]) == "cancelled"
     new.wait(61_000)
     assert sorted(new.drain("orders").payloads) == sorted(b"%d" % n for n in range(20) if n != 3)
-
-
-def test_a_log_that_does_not_answer_is_told_by_readiness(monkeypatch: pytest.MonkeyPatch) -> None:
-    bench = node(SimulatedLog(), "a")
-    bench.rest()
-    assert bench.connection is not None
-    monkeypatch.setattr(status, "STALLED_S", 0.0)
-    assert status.reasons_of(bench.engine) == []
-    bench.connection.unreachable = True
-    answer = bench.engine.schedule(Message(destination=FOREIGN, delay_ms=5_000))
-    bench.ledger.commit(0.0)
-    (reason,) = status.reasons_of(bench.engine)
-    assert reason.startswith("the ledger's log does not answer")
-    bench.connection.unreachable = False
-    bench.settle(answer)
-    assert status.reasons_of(bench.engine) == []

@@ -214,7 +214,8 @@ class Standby:
         self.lag = Lag(records, now_s - self._level_s)
         self._partition.commit(read_to)
         if self._level_s and not self.stands:
-            # Not before: it would be slow to take over.
+            # Not before: it would be slow to take over, or never could, and hold the turn.
+            self.side.check_key()
             self._partition.connect()
             self._candidacy.start()
             self.stands = True

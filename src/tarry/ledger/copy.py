@@ -304,6 +304,11 @@ class LedgerCopy:
             (one for one in starts if one.next_seq >= first_seq and one.offset >= first_offset), default=None
         )
 
+    def trimmed_seq(self, first_offset: int) -> int:
+        """The last seq of the segments that a log lacks as a whole which begins at this offset; 0 if none is known."""
+        starts = self._state.starts.values() if self._state else ()
+        return max((one.next_seq - 1 for one in starts if one.offset <= first_offset), default=0)
+
     def forget_upto(self, seq: int) -> int:
         """Remove the segments that end at or before a seq, oldest first, but for the newest; return how many.
 

@@ -202,11 +202,6 @@ class Ledger:
         return isinstance(self._log, ReplicatedLog)
 
     @property
-    def stalled_s(self) -> float:
-        """For how long the log has not answered, in seconds; 0 if nothing is waited for."""
-        return self._log.stalled_s
-
-    @property
     def settled(self) -> bool:
         """Whether nothing that was given to its log is waited for."""
         return self._writer.settled
@@ -410,6 +405,10 @@ class Ledger:
         if self.low_space:
             self._writer.make_spare()
         return reclaimed
+
+    def reclaim_trimmed(self, upto_seq: int) -> int:
+        """Delete the segments that the owner has had trimmed from the log that is followed, as `reclaim` does."""
+        return 0 if self._followed is None else self.reclaim(min(upto_seq, self._followed.trimmed_seq))
 
     def _sync_removal(self) -> None:
         """Make the last removal of a segment durable, if it is not."""

@@ -75,6 +75,7 @@ class Upkeep:
         """With a tenure marks are heartbeats: each is a proof of ownership, and they come often enough for it (R15)."""
         self._journal = journal
         self._state = state
+        self._ledger = ledger
         self._horizon = horizon
         self._sizes = sizes
         self._recent_entries = recent_entries
@@ -163,6 +164,8 @@ class Upkeep:
         if _is_due(self._next_reclaim_ms, self._settings.reclaim_every_ms, now_ms):
             self._next_reclaim_ms = now_ms + self._settings.reclaim_every_ms
             self._prune(now_ms)
+            if (meta := self._state.registry.meta) is not None:
+                self._ledger.reclaim_trimmed(meta.applied_seq)
         self._retention.let_go(now_ms)
 
     # The watermark

@@ -40,10 +40,6 @@ class FrameLog(Protocol):
         """The newest segment here."""
 
     @property
-    def stalled_s(self) -> float:
-        """For how long the oldest frame has been on its way, in seconds; 0 if none is."""
-
-    @property
     def position(self) -> LogPosition:
         """After the last durable frame; what the published head says."""
 

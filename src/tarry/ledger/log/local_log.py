@@ -23,7 +23,6 @@ class LocalLog:
     in_flight = 1
     position = _NOWHERE
     """There is no other log to read on from."""
-    stalled_s = 0.0
 
     def __init__(self, disk: Disk, folder: str, reader: Reader, spares: Spares, *, sealed: bool) -> None:
         self._disk = disk

@@ -119,16 +119,14 @@ class ReplicatedLog:
         return self._ownership.gaps if self._ownership else 0
 
     @property
-    def stalled_s(self) -> float:
-        """For how long the oldest frame has been on its way, in seconds; 0 if none is."""
-        # Another thread takes frames out.
-        sent = next(iter(self._sent.copy()), None)
-        return 0.0 if sent is None else time.monotonic() - sent[1]
-
-    @property
     def void(self) -> int:
         """How many void records were read."""
         return self._fold.void.total() + (self._ownership.void if self._ownership else 0)
+
+    @property
+    def trimmed_seq(self) -> int:
+        """Up to this seq the log was trimmed by whole segments, when it was last looked at."""
+        return self.copy.trimmed_seq(self.first_offset)
 
     def read_again(self) -> None:
         """Read on where the copy ends: an error may have come between a record and the copy of it."""
@@ -136,7 +134,8 @@ class ReplicatedLog:
 
     def lag(self) -> int:
         """How many records of the log are not read yet; raises `Unavailable`."""
-        return max(0, self._partition.ends()[1] - self._fold.offset)
+        self.first_offset, end = self._partition.ends()
+        return max(0, end - self._fold.offset)
 
     def follow(self, wait_s: float = READ_WAIT_S) -> list[Valid]:
         """Read what is new in the log into the copy; waits up to so long for the first record.
@@ -182,6 +181,15 @@ class ReplicatedLog:
                 f"{self._partition.name} begins at offset {first}; {offset} is the next that is needed"
             )
 
+    def check_key(self) -> None:
+        """Raise `Unavailable` if the ledger's ids were made with another key than this node has."""
+        last = self.copy.claim
+        if last is not None and last.id_check != self._node.id_check:
+            raise Unavailable(
+                f"the ledger is of another id key than this node's ({last.node} claimed it last): "
+                "give all nodes the same id.key"
+            )
+
     def claim(self, now_ms: int, nonce: bytes, new_ledger_id: bytes) -> list[Valid]:
         """Become the owner; return what was valid up to the own claim and with it.
 
@@ -189,12 +197,7 @@ class ReplicatedLog:
         """
         self.check()
         found = self._read_upto(self._partition.ends()[1])
-        last = self.copy.claim
-        if last is not None and last.id_check != self._node.id_check:
-            raise Unavailable(
-                f"the ledger is of another id key than this node's ({last.node} claimed it last): "
-                "give all nodes the same id.key"
-            )
+        self.check_key()
         epoch, position = self.epoch + 1, self._fold.position
         claim = LogClaim(
             self._node.name,

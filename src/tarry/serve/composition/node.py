@@ -157,7 +157,7 @@ class ClusterNode:
         standby = self._standby
         trouble = self._trouble or (standby.trouble if standby is not None else None)
         if trouble is not None:
-            return ["standby: the ledger's log cannot be read; the log says why"]
+            return ["standby, and not able to take over; the log says why"]
         return ["standby: another server owns the ledger"]
 
     def _owner(self) -> str:

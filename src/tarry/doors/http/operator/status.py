@@ -19,9 +19,6 @@ from tarry.http.request import Request
 from tarry.http.response import Response
 from tarry.index.progress import Progress
 
-STALLED_S: Final = 5.0
-"""A log that is shared answers within milliseconds, but for the seconds in which its brokers change their leader."""
-
 _JSON: Final[Headers] = ((b"content-type", b"application/json"),)
 
 
@@ -92,8 +89,6 @@ def reasons_of(engine: Engine) -> list[str]:
     reasons = []
     if stats.failed is not None:
         reasons.append("the ledger could not be written; the log says why; restart once that is mended")
-    elif engine.ledger.stalled_s > STALLED_S:
-        reasons.append("the ledger's log does not answer; nothing is accepted or sent until it does")
     if stats.low_space:
         reasons.append("the disk is nearly full; accepted messages are safe, new ones are refused")
     if engine.trouble is not None:
