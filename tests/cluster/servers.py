@@ -13,7 +13,7 @@ from tests.cluster.brokers import Brokers
 from tests.processes import ROOT, ServerProcess, free_port
 from tests.waiting import wait_until
 
-SESSION_MS: Final = 5_000
+SESSION_MS: Final = 3_000
 
 
 class ClusterServer(ServerProcess):

@@ -8,8 +8,6 @@ from tarry.cli.shared_log import MEASURE, check_log
 from tarry.cluster.kafka_partition import KafkaPartition
 from tarry.config import Config, load
 from tests.cluster.brokers import Brokers
-from tests.cluster.servers import two_servers
-from tests.processes import tarry
 
 
 def config(folder: Path, cluster: Brokers, topic: str) -> Config:
@@ -48,17 +46,6 @@ def test_it_says_what_is_wrong_with_the_topic_and_measures_an_append(
         assert {record.data for record in partition.read(0, 5.0)} == {MEASURE}
     finally:
         partition.close()
-
-
-def test_a_ledger_goes_on_while_it_is_measured(one_broker: Brokers, tmp_path: Path) -> None:
-    topic = one_broker.make_topic("measured-alive", min_insync_replicas="1")
-    with two_servers(tmp_path, one_broker, topic, session_ms=20_000) as (owner, standby):
-        done = tarry("doctor", "--json", TARRY_CONFIG=str(owner.file), TARRY_DATA=str(owner.folder))
-        assert '"log append"' in done.stdout, done.stdout + done.stderr
-        assert '"id key"' in done.stdout
-        assert owner.owns, owner.said() + standby.said()
-        assert standby.stands_by
-        standby.wait_figure("tarry_cluster_void_records_total", 21)
 
 
 def test_a_missing_topic_and_a_wrong_setting_are_told(one_broker: Brokers, tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from tarry.core.errors import Unavailable
 from tarry.core.message import Message
 from tarry.engine.settings import EngineSettings
 from tarry.engine.state import recovery
-from tarry.ledger.ledger import LedgerSettings
+from tarry.ledger.ledger import Ledger, LedgerSettings
 from tarry.ledger.record import NO_KEY
 from tarry.ledger.replay import Frame
 from tarry.testing.log import SimulatedLog
@@ -158,3 +158,27 @@ def test_a_standby_lets_go_of_segments_that_the_log_was_trimmed_of() -> None:
     stats = b.engine.stats()
     assert stats.pending == 0
     assert "failed" not in stats.counters
+
+
+def test_an_index_that_is_ahead_of_the_copy_is_waited_for() -> None:
+    log = SimulatedLog()
+    a = World(log=log, node="a")
+    b = standby(log, "b", a)
+    assert b.side is not None
+    work(a, range(3))
+    while b.side.follow(0.001):
+        pass
+    work(a, range(3, 6))
+    a.index.flush(a.engine.ledger)
+    b.index = a.index
+    ledger = Ledger.follow(b.disk, "ledger", b.ledger_settings, b.clock, b.side)
+    engine = b._engine_on(ledger)
+    assert ledger.durable_seq < a.index.cursor
+    assert not engine.follow()
+    while b.side.follow(0.001):
+        pass
+    ledger.look()
+    while engine.follow():
+        pass
+    assert engine.parts.journal.effective_seq == a.engine.ledger.durable_seq
+    engine.parts.state.registry.close()

@@ -62,8 +62,8 @@ class Recovery:
         self._sizes = sizes
         self._entering = entering
         self._begun = False
-        self._applied = 0
-        """The seq up to which the registry had everything."""
+        self._applied: int | None = None
+        """The seq up to which the registry had everything, once that was loaded."""
         self._cursor = 0
         """The seq up to which the index has everything that waits."""
         self._next_seq = 0
@@ -90,7 +90,11 @@ class Recovery:
     def follow(self, set_aside: Collection[int], now_ms: int) -> bool:
         """Take some more of the ledger; whether there is more."""
         if not self._begun:
-            self._begin(set_aside, now_ms)
+            try:
+                self._begin(set_aside, now_ms)
+            except AheadOfLedger:
+                # The index of all servers has what the owner's ledger has; this copy of it is a moment behind.
+                return False
         records = 0
         for frame in self._ledger.frames(self._next_seq):
             self._take(frame)
@@ -101,7 +105,8 @@ class Recovery:
         return self._next_seq <= self._ledger.durable_seq
 
     def _begin(self, set_aside: Collection[int], now_ms: int) -> IndexView | None:
-        self._applied = self._load()
+        if self._applied is None:
+            self._applied = self._load()
         self._state.aside.seqs.update(set_aside)
         view = self._newest(now_ms)
         self._cursor = 0 if view is None else view.cursor
@@ -154,7 +159,8 @@ class Recovery:
 
     def _take(self, frame: Frame) -> None:
         """Take the keys of versions above the cursor, and whole records above the registry's seq."""
-        state, fixed = self._state, frame.fixed
+        state, fixed, applied = self._state, frame.fixed, self._applied
+        assert applied is not None, "the registry was loaded"
         seqs = np.arange(frame.first_seq, frame.first_seq + frame.count, dtype=np.int64)
         self._sizes.add_many(frame.first_seq, fixed["size"].astype(np.int64))
         kills = fixed["kills_seq"]
@@ -168,8 +174,8 @@ class Recovery:
             self._waiting_keys += len(due[1])
             if self._waiting_keys > self._drop_dead_above:
                 self._drop_dead()
-        if frame.first_seq + frame.count > self._applied + 1:
-            self._decide(frame, max(0, self._applied + 1 - frame.first_seq))
+        if frame.first_seq + frame.count > applied + 1:
+            self._decide(frame, max(0, applied + 1 - frame.first_seq))
         self._next_seq = frame.first_seq + frame.count
 
     def _drop_dead(self) -> None:
