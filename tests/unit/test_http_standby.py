@@ -102,6 +102,7 @@ async def test_who_is_connected_comes_again_when_the_owners_door_opens() -> None
         assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 503")
         listener.change(echo)
         # The connection ends, and does not go on with an application that knows nothing of the owner's.
-        await reader.read()
+        async with asyncio.timeout(20):
+            await reader.read()
         assert (await client.post("/v1/messages", content=b"hello")).content == b"hello"
         writer.close()
