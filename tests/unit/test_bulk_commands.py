@@ -9,6 +9,7 @@ from tarry.core.delivery import Delivered, Refused, Retry
 from tarry.core.errors import Conflict, Invalid, NotFound
 from tarry.core.limits import DAY_MS, HOUR_MS
 from tarry.core.message import Message
+from tarry.core.pause import place_of
 from tarry.engine.bulk_commands import bulk_commands
 from tarry.engine.bulk_commands.walk import STEP
 from tests.simulation.replay import check_replay
@@ -125,6 +126,23 @@ def test_many_delayed_messages_are_moved_once_each(bench: Bench) -> None:
     command = done(bench, "move", due_at_ms=moved_ms, door="pulsar")
     assert (command.counted, command.done, command.passed) == (3 * STEP, 3 * STEP, 0)
     assert {view.due_at_ms for view in bench.listed(limit=1000)} == {moved_ms}
+
+
+@pytest.mark.parametrize("action", ["send", "move"])
+def test_held_messages_are_met_once(bench: Bench, action: str) -> None:
+    """Made due by a command, a message of a paused place is held again, behind all others: where the command comes by."""
+    bench.ask(bench.engine.pausing.pause_place(place_of(None, owner="ann")))
+    for n in range(3 * STEP):
+        bench.schedule(payload=b"%d" % n, owner="ann", delay_ms=0 if n % 2 else HOUR_MS)
+    bench.wait(100)
+    moved_ms = bench.now_ms if action == "move" else None
+    command = done(bench, action, owner="ann", due_at_ms=moved_ms)
+    assert (command.counted, command.done, command.passed) == (3 * STEP, 3 * STEP, 0)
+    bench.wait(100)
+    assert len(bench.listed(limit=1000)) == 3 * STEP
+    bench.ask(bench.engine.pausing.resume_place(place_of(None, owner="ann")))
+    bench.wait(5_000)
+    assert bench.listed() == []
 
 
 def test_moving_gives_another_due_instant_once_each(bench: Bench) -> None:

@@ -286,6 +286,20 @@ def test_a_message_made_due_by_command_goes_out_when_its_place_is_resumed(bench:
     assert bench.state(done.id) == "sent"
 
 
+def test_a_delayed_entry_made_due_by_command_comes_when_its_topic_is_resumed(bench: Bench) -> None:
+    bench.subscribe("orders")
+    bench.publish("orders", b"later", deliver_at_ms=bench.now_ms + HOUR_MS)
+    pause(bench, TOPIC)
+    (waiting,) = bench.listed()
+    bench.ask(bench.engine.send(waiting.id))
+    bench.wait(10)
+    assert paused(bench) == {"place": 1}
+    bench.reopen()
+    resume(bench, TOPIC)
+    bench.wait(10)
+    assert bench.reader(bench.engine.topics.subscription("orders", "sub")).payloads == [b"later"]
+
+
 def test_delayed_entries_of_a_paused_topic_are_held_too(bench: Bench) -> None:
     bench.publish("orders", b"later", deliver_at_ms=bench.now_ms + 1_000)
     bench.publish("orders", b"now")

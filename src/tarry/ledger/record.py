@@ -244,6 +244,8 @@ class Entry(EntryStart[msgspec.Raw], tag=int(Kind.ENTRY), array_like=True, froze
     """When a command began the delay of a delayed entry again, or cancelled it; 0 if none did."""
     by: int = 0
     """The number of the bulk command that made this record of a delayed entry or an earlier one: see `Put.by`."""
+    commanded: str = ""
+    """How a delayed entry was made due by command: see `Put.commanded`."""
 
 
 class Claim(Struct, tag=int(Kind.CLAIM), array_like=True, frozen=True):

@@ -35,7 +35,7 @@ def as_message(entry: Entry) -> Put:
     return Put(
         entry.fire_at_ms, due_at_ms, entry.published_at_ms, namespace_of(entry.topic), entry.topic, entry.key, entry.owner,
         entry.door, None, entry.ttl_ms, entry.origin, 0, False, entry.payload, entry.headers, since_ms,
-        max(0, due_at_ms - since_ms), entry.carries, trace=entry.trace, by=entry.by,
+        max(0, due_at_ms - since_ms), entry.carries, trace=entry.trace, commanded=entry.commanded, by=entry.by,
     )  # fmt: skip
 
 
@@ -43,7 +43,7 @@ def as_entry(message: Put, entry: Entry) -> Entry:
     """A new version of such a message as a record of the entry that it was."""
     return msgspec.structs.replace(
         entry, fire_at_ms=message.fire_at_ms, due_at_ms=message.due_at_ms, origin=message.origin, carries=message.kills,
-        since_ms=message.delayed_since_ms, by=message.by,
+        since_ms=message.delayed_since_ms, by=message.by, commanded=message.commanded,
     )  # fmt: skip
 
 
