@@ -283,9 +283,7 @@ class Engine:
 
     def list_messages(self, query: MessageQuery) -> Answer[MessagePage]:
         """A page of messages."""
-        if query.state == "retrying":
-            return self.parts.retrying.list(query)
-        return self.parts.commands.list_messages(query)
+        return self.parts.lists(query)
 
     def list_owned(self, query: OwnedQuery) -> Answer[MessagePage]:
         """A page of an owner's listed messages."""

@@ -29,7 +29,7 @@ from tarry.engine.bodies.bodies import Bodies
 from tarry.engine.bodies.body_sizes import BodySizes
 from tarry.engine.bodies.readahead import Readahead
 from tarry.engine.bulk_commands.bulk_commands import BulkCommands
-from tarry.engine.bulk_commands.walk import CommandWalk
+from tarry.engine.bulk_commands.walk import CommandWalk, Lists
 from tarry.engine.dispatch.dispatcher import Dispatcher
 from tarry.engine.due.horizon import Horizon, Offload
 from tarry.engine.due.postponed import Postponed
@@ -136,7 +136,8 @@ class EngineParts(Struct, frozen=True, kw_only=True):
     commands: Commands
     hearing: Hearing
     pausing: Pausing
-    retrying: Retrying
+    lists: Lists
+    """Pages of messages, whatever state they ask for."""
     bulk_commands: BulkCommands
     retries: Retries
     turns: Turns
@@ -253,7 +254,7 @@ def wire(given: Surroundings) -> EngineParts:
         repeats=Repeats(journal, state, repeating, clock),
         pausing=Pausing(journal, state, dispatcher, finding, commands, clock),
         retries=retries,
-        retrying=retrying,
+        lists=lists,
         bulk_commands=BulkCommands(journal, state, horizon, walk, clock),
         turns=Turns(journal, state, clock, ids, dispatcher, commands),
         hearing=Hearing(state, ids, dispatcher, commands),
