@@ -59,7 +59,7 @@ class PulsarPair:
         return [label for label, entries in list(self._places.items()) if len(entries) > 1]
 
     def summary(self) -> str:
-        """What it did."""
+        """A line that says how many were sent and received."""
         return f"{len(self._answered)} sent and {len(self._places)} received by Pulsar's client"
 
     def close(self) -> None:
