@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from tarry.outlets.dapr.component import BulkEntry, Feature, ReceiveMessage, Subscribed, publish_each
 from tarry.outlets.dapr.errors import BrokerUnreachable, ComponentError
-from tarry.outlets.dapr.members import Members
+from tarry.outlets.dapr.memberships import Memberships
 
 
 class Outgoing(Struct, frozen=True):
@@ -51,7 +51,7 @@ class BrokerComponent:
     """The exceptions of the broker's library."""
 
     def __init__(self) -> None:
-        self._members = Members()
+        self._members = Memberships()
         self.closed = False
 
     # What differs between brokers

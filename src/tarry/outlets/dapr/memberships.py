@@ -5,7 +5,7 @@ from collections.abc import Callable
 from tarry.outlets.dapr.component import Subscribed
 
 
-class Members:
+class Memberships:
     """Subscriptions of a component that are under way. One that is closed is forgotten: streams come and go for ever."""
 
     def __init__(self) -> None:
