@@ -16,7 +16,7 @@ _HEAD: Final = """\
 #   kubectl create secret generic tarry-tokens --from-literal=operations=$(openssl rand -hex 32)
 #   kubectl apply -f deploy/kubernetes/tarry.yaml
 #
-# Change the image to the one in your registry; docs/operations/deploy.md says more.
+# Change the image to the one in your registry; docs/operations/kubernetes.md says more.
 # Chart: {digest}
 """
 
