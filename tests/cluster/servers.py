@@ -56,6 +56,7 @@ grpc_port = {self.doors["dapr_grpc"]}
 allow = ["127.0.0.0/8"]
 """
         super().__init__(folder, config, port=self.doors["http"])
+        self.config = config
         self.url = f"http://127.0.0.1:{self.port}"
 
     @property

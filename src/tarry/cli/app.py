@@ -26,6 +26,7 @@ from tarry.cli import (
     index,
     matrix,
     messages,
+    move,
     pauses,
     pipeline,
     policy,
@@ -69,6 +70,7 @@ report.add_to(app)
 audit.add_to(app)
 export.add_to(app)
 backup.add_to(app)
+move.add_to(app)
 doctor.add_to(app)
 settings.add_to(app)
 

@@ -52,8 +52,15 @@ def backup(
 
         try:
             found = Begun(str(begun["snapshot"]), str(begun["ledger_id"]))
+            key = loaded.cluster.id_key_file
             manifest = back_up(
-                Path(loaded.data), loaded.tables(), loaded.pipeline.storage_options, folder, found, renew
+                Path(loaded.data),
+                loaded.tables(),
+                loaded.pipeline.storage_options,
+                folder,
+                found,
+                renew,
+                Path(key) if key else None,
             )
         except OSError as error:
             raise Unavailable(f"the backup cannot be made: {error}") from error

@@ -23,6 +23,7 @@ class Tasks(NamedTuple):
 
     done: int
     of: int
+    unit: str = "tasks"
 
 
 class StepProgress:
@@ -61,7 +62,7 @@ class StepProgress:
         # What is asked may end at any moment.
         with contextlib.suppress(Exception):
             tasks = self._tasks()
-        counted = "" if tasks is None else f", {tasks.done} of {tasks.of} tasks"
+        counted = "" if tasks is None else f", {tasks.done} of {tasks.of} {tasks.unit}"
         return f"{self._step}{counted}, {self._now_s() - self._began_s:.0f} s"
 
     def _show(self) -> None:

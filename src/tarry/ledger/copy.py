@@ -92,7 +92,7 @@ class LedgerCopy:
         """
         try:
             disk.make_folder(folder)
-            state = _read_state(disk, f"{folder}/{COPY_NAME}")
+            state = read_copy_state(disk, folder)
             if state is None:
                 return cls._of_local(disk, folder)
             return cls._healed(disk, folder, state)
@@ -224,7 +224,7 @@ class LedgerCopy:
 
         At offset 0 the block of the segment's header is in front of the frame.
         """
-        if first_seq > self.last_seq:
+        if not self._has(number, offset):
             segments = self.reader.segments
             follows = bool(segments) and number == segments[-1].number and offset == segments[-1].end
             if offset and not (follows and first_seq == self.last_seq + 1):
@@ -238,6 +238,13 @@ class LedgerCopy:
             segment.file.write_parts(pieces, offset)
             segment.add(first_seq, records, length)
         self.position = position
+
+    def _has(self, number: int, offset: int) -> bool:
+        """Whether the frame of this place is here. Its seq would not tell: the seal that a clean end leaves has no records."""
+        segments = self.reader.segments
+        if not segments or number != segments[-1].number:
+            return bool(segments) and number < segments[-1].number
+        return segments[-1].end > max(offset, BLOCK_BYTES)
 
     def _begin(self, number: int, block: bytes) -> None:
         """Begin a segment: those before it are whole, and synced now."""
@@ -354,17 +361,18 @@ class LedgerCopy:
             self._head.close()
 
     def _save(self, state: CopyState) -> None:
-        _write_state(self._disk, self._folder, state)
+        write_copy_state(self._disk, self._folder, state)
         self._state = state
 
 
 def begin_copy(disk: Disk, folder: str, claim: LogClaim, begin: LogPosition) -> None:
     """Have an empty folder be the copy of a log from a place on, before a segment; the claim is that of the owner there."""
     disk.make_folder(folder)
-    _write_state(disk, folder, CopyState(claim.ledger_id, claim, begin.next_seq, {}, begin))
+    write_copy_state(disk, folder, CopyState(claim.ledger_id, claim, begin.next_seq, {}, begin))
 
 
-def _write_state(disk: Disk, folder: str, state: CopyState) -> None:
+def write_copy_state(disk: Disk, folder: str, state: CopyState) -> None:
+    """Write the file `copy`, durably and whole."""
     path = f"{folder}/{COPY_NAME}"
     file = disk.open(f"{path}.new", create=True)
     try:
@@ -378,7 +386,9 @@ def _write_state(disk: Disk, folder: str, state: CopyState) -> None:
     disk.sync_folder(folder)
 
 
-def _read_state(disk: Disk, path: str) -> CopyState | None:
+def read_copy_state(disk: Disk, folder: str) -> CopyState | None:
+    """Read the file `copy`; None if there is none, and so the folder is no copy. Raises `Damage`."""
+    path = f"{folder}/{COPY_NAME}"
     if not disk.exists(path):
         return None
     file = disk.open(path)

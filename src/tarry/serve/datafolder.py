@@ -95,6 +95,15 @@ class DataFolder:
             )
         return key
 
+    def keep_key(self) -> None:
+        """Put the key into the folder, if it is in a file elsewhere."""
+        file = self.path / ID_KEY
+        if not file.exists():
+            try:
+                _write_durably(file, self.id_key())
+            except OSError as error:
+                raise DataFolderError(explain(file, error)) from None
+
     def id_check(self) -> bytes:
         """Shows which key this is, and tells nothing of it."""
         return hashlib.blake2b(b"tarry id key", key=self.id_key(), digest_size=16).digest()

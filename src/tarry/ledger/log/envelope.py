@@ -12,7 +12,7 @@ This module is pure. It knows nothing of which records are valid.
 from collections.abc import Mapping, Sequence
 from enum import IntEnum
 from struct import Struct as Layout
-from typing import Final, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 import msgspec
 from google_crc32c import extend, value
@@ -61,6 +61,9 @@ class Envelope(NamedTuple):
     """Where the frame begins in its segment; 0 if the block of the segment's header is in front of it."""
 
 
+Moving = Literal["", "in", "out"]
+
+
 class LogClaim(Struct, array_like=True, frozen=True):
     """A node's claim to own the ledger from here on, under the epoch of its envelope."""
 
@@ -78,6 +81,8 @@ class LogClaim(Struct, array_like=True, frozen=True):
     """The node's clock at the claim."""
     addresses: Mapping[str, str] = {}
     """Where clients reach its doors, by door."""
+    moving: Moving = ""
+    """Whether the ledger is only being moved into the log, or was moved out of it: then nobody else may claim it."""
 
 
 class LogRelease(Struct, array_like=True, frozen=True):

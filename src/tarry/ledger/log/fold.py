@@ -192,6 +192,6 @@ def _frame_header(data: bytes, offset: int) -> Header:
     if len(data) < at + HEADER_BYTES:
         raise BadEnvelope("there is no frame in it")
     header = Header._make(HEADER.unpack_from(data, at))
-    if header.magic != MAGIC or header.length != len(data) - at or not header.records:
+    if header.magic != MAGIC or header.length != len(data) - at:
         raise BadEnvelope("there is no frame in it")
     return header

@@ -26,6 +26,7 @@ from tarry.ledger.log.envelope import (
     BadEnvelope,
     LogClaim,
     LogRelease,
+    Moving,
     NewerEnvelope,
     encode_claim,
     encode_frame,
@@ -44,6 +45,11 @@ PATIENCE: Final = 30
 
 APPEND_S: Final = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
 """Bounds between which the durations of appends are counted, in seconds."""
+
+_MOVING: Final[dict[Moving, str]] = {
+    "in": "a ledger is being moved into this log, and is not all there: end it with `tarry move kafka` at {node}",
+    "out": "the ledger was moved out of this log, to the disk of {node}: nobody can own it here any more",
+}
 
 log = logging.getLogger(__name__)
 
@@ -190,14 +196,18 @@ class ReplicatedLog:
                 "give all nodes the same id.key"
             )
 
-    def claim(self, now_ms: int, nonce: bytes, new_ledger_id: bytes) -> list[Valid]:
+    def claim(self, now_ms: int, nonce: bytes, new_ledger_id: bytes, moving: Moving = "") -> list[Valid]:
         """Become the owner; return what was valid up to the own claim and with it.
 
-        Raises `Conflict` if another node was quicker, and as `follow` does. It may then be called again, with another nonce.
+        `moving` claims it in order to take it out of the log (`tarry.ledger.move`). Raises `Conflict` if another node was
+        quicker, and as `follow` does. It may then be called again, with another nonce.
         """
         self.check()
         found = self._read_upto(self._partition.ends()[1])
         self.check_key()
+        last = self.copy.claim
+        if last is not None and last.moving and (last.moving, last.node) != (moving, self._node.name):
+            raise Unavailable(f"{self._partition.name}: {_MOVING[last.moving].format(node=last.node)}")
         epoch, position = self.epoch + 1, self._fold.position
         claim = LogClaim(
             self._node.name,
@@ -208,6 +218,7 @@ class ReplicatedLog:
             position.next_seq,
             now_ms,
             self._node.addresses,
+            moving,
         )
         ticket = self._partition.send(encode_claim(epoch, claim))
         self._await(ticket)

@@ -54,9 +54,18 @@ class Moved(Exception):
 
 
 def back_up(
-    data: Path, tables: str, storage: dict[str, str], folder: Path, begun: Begun, renew: Renew
+    data: Path,
+    tables: str,
+    storage: dict[str, str],
+    folder: Path,
+    begun: Begun,
+    renew: Renew,
+    id_key_file: Path | None = None,
 ) -> Manifest:
-    """Copy everything into a folder, prove the copy, and write its manifest."""
+    """Copy everything into a folder, prove the copy, and write its manifest.
+
+    Of a replicated log the owner's copy is taken, which has all of it: restored, it is a ledger of its own.
+    """
     follower = FolderFollower(str(data / LEDGER))
     if follower.ledger_id().hex() != begun.ledger_id:
         raise Unavailable(
@@ -64,8 +73,8 @@ def back_up(
         )
     archive = Archive(folder, _now_and_then(renew))
     _add_registry(archive, data / REGISTRY / begun.snapshot)
-    for name in (ID_KEY, ID_CHECK):
-        with (data / name).open("rb") as source:
+    for name, path in ((ID_KEY, id_key_file or data / ID_KEY), (ID_CHECK, data / ID_CHECK)):
+        with path.open("rb") as source:
             archive.add(name, source)
     head, pinned = _add_ledger_and_tables(archive, data / LEDGER, lambda: _pin(tables, storage), renew)
     _prove_ledger(archive.folder / LEDGER, head)

@@ -33,6 +33,11 @@ NO_APPENDS: Final = Histogram(APPEND_S)
 log = logging.getLogger("tarry.serve")
 
 
+def node_name(config: Config) -> str:
+    """The name of this server among those that share the ledger."""
+    return config.cluster.node or socket.gethostname()
+
+
 class ClusterNode:
     """A server's part in the cluster, until it leaves."""
 
@@ -47,9 +52,7 @@ class ClusterNode:
             topic=config.ledger.topic,
             session_timeout_ms=settings.session_timeout_ms,
         )
-        self._node = LogNode(
-            settings.node or socket.gethostname(), folder.id_check(), {"http": settings.advertise or url}
-        )
+        self._node = LogNode(node_name(config), folder.id_check(), {"http": settings.advertise or url})
         self._snapshots = shared_snapshots(config)
         self._uploads: SnapshotUploads | None = None
         self._standby: Standby | None = None
