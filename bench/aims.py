@@ -6,6 +6,7 @@ from typing import Final
 
 from bench.clients.measure import CALLERS
 from bench.clients.peers import REDIS
+from bench.cluster import LOCAL
 from bench.figures import Figure, Figures, said, short
 from bench.matrix import SYNAPSE
 from bench.plan import CONNECTIONS
@@ -107,6 +108,16 @@ _CLIENTS: Final = [
         "names many cancel p50", 100, " µs", near="names few cancel p50",
     ),
 ]  # fmt: skip
+_CLUSTER: Final = [
+    Aim("cluster", "on Kafka: a lone schedule, p50: within 2 ms of that on the disk", "cluster lone p50", 2, " ms",
+        near="cluster lone p50 on the disk"),
+    Aim("cluster", "on Kafka: HTTP schedules, times the rate on the disk", "cluster single", 0.6, at_least=True, over=LOCAL),
+    Aim("cluster", "on Kafka: NDJSON, times the rate on the disk", "cluster ndjson", 0.6, at_least=True, over=LOCAL),
+    Aim("cluster", "on Kafka: 10,000 due at one instant, p99", "cluster burst 10000 p99", 100, " ms"),
+    Aim("cluster", "on Kafka: steady load, p99", "cluster steady p99", 25, " ms"),
+    Aim("cluster", "on time again after SIGKILL of the owner", "cluster takeover", 8, " s"),
+    Aim("cluster", "on time again after a hand-over", "cluster hand-over", 1, " s"),
+]  # fmt: skip
 _PIPELINE: Final = [
     Aim("pipeline", "index stream, messages/s", "indexed", 200_000, at_least=True),
     Aim("bulk", "bulk schedule of 10 M from a DataFrame, messages/s", "bulk", 200_000, at_least=True),
@@ -165,6 +176,7 @@ _DAPR: Final = [
 AIMS: Final[dict[str, Sequence[Aim]]] = {
     "The engine": _ENGINE,
     "Clients": _CLIENTS,
+    "Two machines": _CLUSTER,
     "The pipeline": _PIPELINE,
     "The Matrix door": _MATRIX,
     "The Pulsar door": _PULSAR,

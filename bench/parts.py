@@ -6,6 +6,7 @@ from typing import Final
 
 from bench import (
     bulk,
+    cluster,
     dapr,
     http_layers,
     idle,
@@ -55,6 +56,14 @@ PARTS: Final = (
     Part("names", "commands by name beside ten million pending", names.measure, 10),
     Part("topics", "a hundred thousand topics, a million owners: cost and stalls", topics.measure, 4),
     Part("restart", "SIGKILL with a million pending", restart.measure, 1),
+    Part(
+        "cluster",
+        "the ledger on three brokers beside the disk; takeovers",
+        cluster.measure,
+        8,
+        usual=False,
+        apart=False,
+    ),
     Part("pulsar", "the Pulsar door beside a real Pulsar", pulsar.measure, 8),
     Part("dapr", "the Dapr door", dapr.measure, 3),
     Part("matrix", "the Matrix door beside Synapse's own delayed events", matrix.measure, 5),

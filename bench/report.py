@@ -25,6 +25,7 @@ SECTIONS: Final[dict[str, tuple[str, Section]]] = {
     "names": ("Names of messages", tables.names),
     "topics": ("Very many topics", tables.topics),
     "restart": ("Restart", tables.restart),
+    "cluster": ("Two machines", tables.cluster),
     "pulsar": ("The Pulsar door", tables.pulsar),
     "dapr": ("The Dapr door", tables.dapr),
     "matrix": ("The Matrix door beside Synapse's own delayed events", tables.matrix),

@@ -6,6 +6,7 @@ from typing import Final
 
 from bench.clients.measure import CALLERS, PLACES, UNREPEATED
 from bench.clients.peers import LIBRARIES
+from bench.cluster import LOCAL
 from bench.figures import Figure, Figures, said, short
 from bench.http_layers import LOADS, WAYS
 from bench.machine import WHO
@@ -206,6 +207,36 @@ def restart(result: Result) -> list[str]:
             ("… messages that were late all the same afterwards", f"restart late after {count}"),
         ],
     )
+
+
+def cluster(result: Result) -> list[str]:
+    """The log beside the disk, and takeovers."""
+    figures = result.figures
+    count = result.plan.bursts[0]
+    whats = [
+        ("a lone schedule, p50, ms", "cluster lone p50"),
+        ("a lone schedule, p99, ms", "cluster lone p99"),
+        (f"HTTP schedules/s, {CONNECTIONS} connections", "cluster single"),
+        ("NDJSON, messages/s", "cluster ndjson"),
+        (f"{count:,} due at one instant, p99, ms", f"cluster burst {count} p99"),
+        ("steady load, p99, ms", "cluster steady p99"),
+    ]
+    rows = [
+        [
+            text,
+            said(figures.get(LOCAL, what)),
+            said(figures.get(TARRY, what)),
+            said(figures.ratio((TARRY, what), (LOCAL, what))),
+        ]
+        for text, what in whats
+    ]
+    takeovers = [
+        ("from SIGKILL of the owner to the due instant of the first message on time, s", "cluster takeover"),
+        ("from SIGTERM, s", "cluster hand-over"),
+    ]
+    text = "All brokers share this machine's processors and disk with the servers and the load."
+    head = ["what", "on the disk", "on three brokers", "brokers / disk"]
+    return [text, table(head, rows), *listed(figures, takeovers)]
 
 
 def pulsar(result: Result) -> list[str]:

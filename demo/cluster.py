@@ -30,7 +30,7 @@ from tests.cluster.balancer import Balancer
 from tests.cluster.brokers import Brokers
 from tests.cluster.links import Network
 from tests.cluster.servers import ClusterServer, service_url
-from tests.processes import ServerProcess, environment
+from tests.processes import environment
 from tests.waiting import wait_until
 
 TOPIC: Final = "ledger"
@@ -65,7 +65,6 @@ class ClusterStage:
                 port=port, homeserver=self._homeserver.address(), registration=self._homeserver.registration
             )
             server = ClusterServer(folder / name, self.brokers.addresses, TOPIC, key, SESSION_MS, matrix)
-            server.program = ServerProcess.program
             server.doors["matrix"] = port
             self.servers.append(server)
         self._balancer = Balancer(network, [server.backend for server in self.servers])

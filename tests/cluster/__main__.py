@@ -14,6 +14,7 @@ import time
 from pathlib import Path
 
 from tests.cluster.campaign import ClusterCampaign
+from tests.cluster.faults import FAULTS
 from tests.crash.campaign import run
 
 
@@ -25,7 +26,13 @@ def main() -> int:
     arguments.add_argument("--rounds", type=int, default=13, help="how many (default 13: each fault once)")
     arguments.add_argument("--minutes", type=float, default=600.0, help="begin no round after so long")
     arguments.add_argument("--seed", type=int, default=None, help="of the order of faults and their instants")
+    arguments.add_argument("--only", default="", help="faults whose names contain this")
     given = arguments.parse_args()
+    faults = [fault for fault in FAULTS if given.only in fault.name]
+    if not faults:
+        arguments.error(
+            f"no fault is named like that; there are: {'; '.join(fault.name for fault in FAULTS)}"
+        )
     seed = random.SystemRandom().randrange(1 << 32) if given.seed is None else given.seed
     folder = Path(tempfile.mkdtemp(prefix="tarry-cluster-"))
     count: int = given.rounds
@@ -40,7 +47,7 @@ def main() -> int:
         minutes, seconds = divmod(int(time.monotonic() - began), 60)
         print(f"{minutes:3}:{seconds:02} {line}", flush=True)
 
-    offenders = run(ClusterCampaign(folder, seed), go_on, say)
+    offenders = run(ClusterCampaign(folder, seed, faults), go_on, say)
     if offenders:
         print(f"{len(offenders)} offenders; everything is kept in {folder}:", *offenders, sep="\n  ")
         return 1

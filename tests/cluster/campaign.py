@@ -11,7 +11,7 @@ import random
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import count, pairwise
 from pathlib import Path
 from typing import Final
@@ -33,7 +33,6 @@ from tests.crash.campaign import BUSY_ENGINE, Load, tracebacks
 from tests.crash.driver import DriverProcess
 from tests.crash.producers import Producer
 from tests.crash.tally import disagreements
-from tests.processes import ServerProcess
 from tests.waiting import wait_until
 
 TOPIC: Final = "ledger"
@@ -58,14 +57,15 @@ _seeds = count()
 class ClusterProducer(Producer):
     """One that takes a refusal for what it is in a cluster: an owner that was superseded does not know what became of its last frames."""
 
-    pause_s = 0.15
+    pause_s = 0.3
     refused_may_be_done = True
 
 
 class ClusterCampaign(Load):
     """A cluster, its clients and their books."""
 
-    def __init__(self, folder: Path, seed: int) -> None:
+    def __init__(self, folder: Path, seed: int, faults: Sequence[Fault] = FAULTS) -> None:
+        self._all_faults = faults
         self._network = Network()
         # Of clients each has listeners of its own at the brokers, so that one can be cut off.
         self.brokers = Brokers(folder, network=self._network, clients=("A", "B"))
@@ -82,11 +82,10 @@ class ClusterCampaign(Load):
             )
             for name in ("a", "b")
         ]
-        for server in self.servers:
-            server.program = ServerProcess.program
         self.balancer = Balancer(self._network, [server.backend for server in self.servers])
         super().__init__(f"http://127.0.0.1:{self.balancer.port('http')}", seed)
         self._faults: list[Fault] = []
+        """The ones whose turn is still to come."""
         self._round = 0
         self._line = ""
         self._unbalanced: list[str] = []
@@ -123,7 +122,7 @@ class ClusterCampaign(Load):
     def crash(self) -> None:
         """One round: load, a fault, its end, and everything that is due comes."""
         if not self._faults:
-            self._faults = self._random.sample(FAULTS, len(FAULTS))
+            self._faults = self._random.sample(self._all_faults, len(self._all_faults))
         fault = self._faults.pop()
         self._round += 1
         self._produce()

@@ -17,9 +17,7 @@ SESSION_MS: Final = 3_000
 
 
 class ClusterServer(ServerProcess):
-    """A server that takes the topic of a single broker, with ports that stay its own."""
-
-    program: Sequence[str] = (str(ROOT / "tests" / "cluster" / "lenient.py"),)
+    """A server with ports that stay its own. Beside a single broker it takes the topic, which is unsafe, all the same."""
 
     def __init__(
         self,
@@ -31,6 +29,8 @@ class ClusterServer(ServerProcess):
         further: str = "",
     ) -> None:
         """`further` settings begin in the table `cluster`."""
+        if "," not in brokers:
+            self.program = (str(ROOT / "tests" / "cluster" / "lenient.py"),)
         self.doors = {door: free_port() for door in ("http", "pulsar", "dapr", "dapr_grpc")}
         """The port of each door."""
         config = f"""
@@ -119,16 +119,14 @@ def service_url(servers: Sequence[ClusterServer]) -> str:
 
 @contextlib.contextmanager
 def two_servers(
-    folder: Path, cluster: Brokers, topic: str, session_ms: int = SESSION_MS, *, safe: bool = False
+    folder: Path, cluster: Brokers, topic: str, session_ms: int = SESSION_MS
 ) -> Iterator[list[ClusterServer]]:
-    """An owner and a standby, in this order; `safe`: they take a topic of three brokers only."""
+    """An owner and a standby, in this order."""
     key = folder / "key"
     key.write_bytes(os.urandom(32))
     servers = [ClusterServer(folder / name, cluster.addresses, topic, key, session_ms) for name in ("a", "b")]
     try:
         for server in servers:
-            if safe:
-                server.program = ServerProcess.program
             server.launch()
         wait_until(
             lambda: any(server.owns for server in servers), lambda: "".join(map(ServerProcess.said, servers))
