@@ -11,11 +11,15 @@ from tarry.core.limits import DAY_MS, HOUR_MS, MINUTE_MS
 from tarry.core.message import Message, MessageQuery
 from tarry.core.policy import Policy
 from tarry.core.repeat import Missed, Repeat
+from tarry.core.sets.seqset import SMALLEST_BLOCK_BITS
 from tarry.core.times import parse_instant_ms
 from tarry.engine.repeats import repeats
 from tarry.engine.repeats.repeats import RepeatView
+from tarry.engine.settings import EngineSettings
+from tarry.ledger.ledger import LedgerSettings
+from tarry.testing.world import World
 from tests.unit.engine_kit import FOREIGN, Bench, Reader, full_disk
-from tests.unit.test_indexed import reclaimed, small_world
+from tests.unit.test_indexed import indexed, reclaimed, small_world
 
 HOME = "public/default"
 SECOND_MS = 1_000
@@ -539,3 +543,26 @@ def test_after_a_failed_disk_repeats_are_unavailable(bench: Bench) -> None:
         bench.engine.repeats.set(HOME, "tick", Repeat(destination="orders", every_ms=7)),
     ):  # fmt: skip
         bench.refused(answer, Unavailable)
+
+
+def test_an_occurrence_that_was_sent_long_ago_stays_sent_though_the_clock_is_set_back() -> None:
+    world = World(
+        settings=EngineSettings(snapshot_every_ms=100, reclaim_every_ms=100),
+        ledger_settings=LedgerSettings(segment_bytes=4096 + 8192), dead_block_bits=SMALLEST_BLOCK_BITS,
+    )  # fmt: skip
+    world.settle(
+        world.engine.repeats.set(HOME, "tick", Repeat(destination=FOREIGN, every_ms=MINUTE_MS, count=1))
+    )
+    world.clock.advance(MINUTE_MS - 100)
+    world.run(200)
+    (sent,) = world.outlet.arrivals
+    seq = world.ids.read(sent.delivery.id)
+    assert seq is not None
+    reclaimed(world)
+    for _ in range(60):
+        indexed(world)
+        world.settle(world.engine.schedule(Message(destination="noise", payload=bytes(200), delay_ms=1)))
+    assert seq[0] not in world.dead, "it is known by the watermark alone that it has ended"
+    world.clock.jump(-HOUR_MS)
+    world.settle(world.engine.repeats.remove(HOME, "tick"))
+    assert str(world.settle(world.engine.get(sent.delivery.id)).state) == "sent"

@@ -284,9 +284,10 @@ class Repeating:
         ends: list[Record] = []
         planned: list[int] = []
         for fire_at_ms, seq, planned_at_ms in progress.ahead:
-            if fire_at_ms <= now_ms or seq in dead:
-                continue
             key = Key(fire_at_ms, seq)
+            # Of what ended long ago nothing but the watermark says that it did.
+            if fire_at_ms <= now_ms or seq in dead or self._state.passed.has_passed(key):
+                continue
             accepted = self._accepted(held, key)
             if not self._was_due(key, accepted):
                 ends.append(end_of(accepted, key, "cancelled", now_ms, TAKEN_BACK))
