@@ -130,9 +130,21 @@ def test_the_log_is_needed_from_the_place_of_the_older_of_the_two_newest(shared:
     assert shared.trimmable_seq(LEDGER_ID) == 49
     upload(shared, 120, offset=80, first_seq=90)
     assert shared.trimmable_seq(LEDGER_ID) == 79
-    # Of an owner that was superseded, and had not reclaimed as much.
+    # Of an owner that was superseded, or that came after it, and had not reclaimed as much: it goes with less of the log.
     upload(shared, 119, offset=60, first_seq=70)
-    assert shared.trimmable_seq(LEDGER_ID) == 69
+    assert shared.trimmable_seq(LEDGER_ID) == 79
+
+
+def test_an_owner_that_reaches_further_back_does_not_push_out_what_goes_with_the_trimmed_log(
+    shared: SharedSnapshots,
+) -> None:
+    upload(shared, 75, offset=16, first_seq=23)
+    upload(shared, 76, offset=16, first_seq=23)
+    # The log is trimmed to offset 16; then another server owns the ledger, whose copy has all of it.
+    for seq in (80, 86):
+        upload(shared, seq, offset=1, first_seq=1)
+        shared.prune(LEDGER_ID)
+    assert [one.origin.seq for one in usable(shared.newest(), 16)] == [76, 75]
 
 
 def test_snapshots_of_another_ledger_in_the_same_folder_neither_count_nor_go(shared: SharedSnapshots) -> None:
@@ -148,7 +160,7 @@ def test_snapshots_of_another_ledger_in_the_same_folder_neither_count_nor_go(sha
 def test_only_a_snapshot_with_a_log_from_its_place_on_is_of_use(shared: SharedSnapshots) -> None:
     upload(shared, 90, offset=40, first_seq=50)
     upload(shared, 100, offset=30, first_seq=45)
-    for first_offset, seqs in ((0, [100, 90]), (30, [100, 90]), (31, [90])):
+    for first_offset, seqs in ((0, [90, 100]), (30, [90, 100]), (31, [90])):
         assert [one.origin.seq for one in usable(shared.newest(), first_offset)] == seqs
     with pytest.raises(Unavailable, match=r"begins at offset 41, and shared storage has no snapshot"):
         usable(shared.newest(), 41)

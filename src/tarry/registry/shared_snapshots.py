@@ -56,8 +56,12 @@ class SharedSnapshot(Struct, frozen=True, kw_only=True):
 
     @property
     def rank(self) -> tuple[int, int, str]:
-        """The order of snapshots, by age."""
-        return self.origin.seq, self.origin.begin.next_seq, self.name
+        """The order of snapshots: by the place in the log at which they begin, then by age.
+
+        A new owner may reach further back than the one before. Its snapshots are newer, and begin where the log was trimmed:
+        they must not push out those that still go with the log.
+        """
+        return self.origin.begin.next_seq, self.origin.seq, self.name
 
 
 class SharedSnapshots:
