@@ -5,13 +5,15 @@ nothing early, nothing after an answered cancel, every message finalised once, o
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar, NoReturn
 
 from tarry.core.delivery import Delivered, Delivery, Refused, Retry, Verdict
 from tarry.core.errors import NotFound
-from tarry.core.message import LED_BY, MessageView, NamedMessage, Scheduled
+from tarry.core.message import LED_BY, Message, MessageView, NamedMessage, Scheduled
 from tarry.core.names import DEFAULT_NAMESPACE
+from tarry.core.repeat import NAME_HEADER, PLANNED_HEADER
+from tarry.core.times import parse_instant_ms
 from tarry.engine.settings import EngineSettings
 from tarry.engine.topics.received import Received
 from tarry.testing.clock import SimulatedClock
@@ -21,6 +23,7 @@ from tests.simulation.model import (
     EAGER,
     FLEETING,
     WHOLE,
+    AskedRepeat,
     Model,
     Msg,
     Promise,
@@ -32,6 +35,7 @@ from tests.simulation.model import (
     holder_of,
     places_of,
     short,
+    token_of,
 )
 
 
@@ -76,6 +80,8 @@ class Checker:
         """The tokens of messages that are being sent."""
         self.late_ms = 0
         """The instant up to which due messages of this life were perhaps overtaken because their bodies took so long."""
+        self.step: Callable[[], int] = lambda: 0
+        """The number of the step that is taken."""
         self.stopped = False
         """The disk has failed: nothing more is shown in this life."""
         self.flying: dict[str, str] = {}
@@ -149,7 +155,7 @@ class Checker:
                 broken(f"{msg.token}: answered as due at {answer.due_at_ms}, asked for {self._dues(msg)}")
             # Of several requests with one idempotency key, the answer says which was the first.
             msg.promises = [Promise(answer.due_at_ms, min(promise.since for promise in msg.promises))]
-        msg.accepted = answer
+        msg.accepted, msg.accepted_step = answer, self.step()
 
     def led(self, msg: Msg) -> None:
         """A command was refused because its group waits for the message that leads it."""
@@ -174,7 +180,7 @@ class Checker:
         """A message was accepted under a name: no earlier one of it waits, or ever goes out again."""
         takes = isinstance(msg.message, NamedMessage) and msg.message.on_conflict == "replace"
         # One that another replace may have ended, of which nobody heard, does not wait for certain.
-        sure = [one for one in rivals if one.replacers <= takes and self._surely_waits(one)]
+        sure = [one for one in rivals if one.replacers <= takes and self.waits_surely(one)]
         if not replaced and sure:
             broken(f"{msg.token} is accepted while {sure[0].token} waits, which has its name")
         if len(sure) > 1:
@@ -185,15 +191,16 @@ class Checker:
             self.cancelled(rivals[0])
         msg.replaced_one = replaced
         for one in before:
-            one.superseded = True
-            if any(one.token == token for token in self.under_way()):
+            one.superseded = not one.retries
+            # One that was retried has its name only if nobody has taken it meanwhile.
+            if not one.retries and any(one.token == token for token in self.under_way()):
                 broken(f"{msg.token} is accepted while {one.token} is being sent, which has its name")
 
     def _supersede(self, msg: Msg) -> None:
         """A message is seen: if it has a name it was accepted, and no earlier one of that name goes out any more."""
         if msg.place is not None:
             for one in self.model.named_before(msg):
-                one.superseded = True
+                one.superseded = not one.retries
 
     def _check_replaced(self, views: dict[str, MessageView]) -> None:
         """Each message that was replaced has one in its place: one that was answered so, or may have been accepted unanswered."""
@@ -214,7 +221,7 @@ class Checker:
     def _was_seen(self, msg: Msg) -> bool:
         return bool(msg.launches) or msg.token in self.model.places or msg.message.destination == FLEETING
 
-    def _surely_waits(self, msg: Msg) -> bool:
+    def waits_surely(self, msg: Msg) -> bool:
         """Whether a message waits for certain, if nothing but a replace has ended it."""
         unclear = (
             msg.busy or msg.cancel_maybe or msg.doomed or msg.eager or msg.message.destination == FLEETING
@@ -237,6 +244,9 @@ class Checker:
 
     def told(self, msg: Msg, state: str) -> None:
         """The engine said how a message ended."""
+        if state == "failed" and msg.retrying:
+            # It may be accepted once more at any moment.
+            return
         if msg.told not in ("", state):
             broken(f"{msg.token} is said to be {state}, and was said to be {msg.told}")
         if msg.cancelled and state != "cancelled":
@@ -362,7 +372,7 @@ class Checker:
             broken(f"{msg.token} goes out after its cancel was answered")
         if msg.superseded:
             broken(f"{msg.token} goes out after another message of its name was accepted")
-        if msg.ended or msg.verdict_life == self.life:
+        if msg.ended or (msg.verdict_life == self.life and not msg.retrying):
             broken(f"{msg.token} goes out again after its end")
         if self.model.held_since(places_of(msg.message)) is not None:
             broken(f"{msg.token} goes out from a place that is paused")
@@ -380,7 +390,7 @@ class Checker:
         return msg
 
     def _recognise(self, delivery: Delivery) -> Msg:
-        msg = self.model.messages.get(delivery.headers.get("token", ""))
+        msg = self._message(delivery.headers, delivery.id)
         if msg is None or not (msg.accepted or msg.maybe):
             broken(f"an unknown message goes out: {delivery.headers}")
         message = msg.message
@@ -395,6 +405,41 @@ class Checker:
             broken(f"{msg.token} goes out changed: {delivery}")
         if msg.accepted is not None and delivery.id != msg.accepted.id:
             broken(f"{msg.token} goes out with another id")
+        return msg
+
+    def _message(self, headers: Mapping[str, str], id_: str | None) -> Msg | None:
+        """The message that is seen: one that was asked for, or an occurrence of a repeat, which is known from here on."""
+        msg = self.model.messages.get(token_of(headers))
+        asked = self.model.repeats.get(headers.get("token", ""))
+        if msg is not None or asked is None or id_ is None:
+            return msg
+        return self._occurrence(asked, headers, id_)
+
+    def _occurrence(self, asked: AskedRepeat, headers: Mapping[str, str], id_: str) -> Msg:
+        """An occurrence is seen for the first time."""
+        token, repeat = token_of(headers), asked.repeat
+        planned_ms = parse_instant_ms(headers[PLANNED_HEADER])
+        at, off_ms = divmod(planned_ms - asked.first_ms, repeat.every_ms)
+        if at < 0 or off_ms or (repeat.missed == "all" and at >= (repeat.count or 0)):
+            broken(f"{token} goes out, and is no occurrence of a repeat that began at {asked.first_ms}")
+        if asked.refused:
+            broken(f"{token} goes out, of a repeat that was refused")
+        if asked.none_after_ms is not None and planned_ms > asked.none_after_ms:
+            broken(f"{token} goes out, which was not due when its repeat was paused or ended")
+        if headers.get(NAME_HEADER) != asked.name:
+            broken(f"{token} goes out as an occurrence of {headers.get(NAME_HEADER)}")
+        made = sum(one.startswith(f"{repeat.headers['token']}@") for one in self.model.messages)
+        if made >= (repeat.count or 0):
+            broken(f"{token} goes out, and its repeat had {made} occurrences before")
+        message = Message(
+            destination=repeat.destination, payload=repeat.payload, headers=dict(headers), key=repeat.key,
+            owner=repeat.owner, due_at_ms=planned_ms,
+        )  # fmt: skip
+        msg = Msg(
+            token, message, [Promise(planned_ms, 0)], 0, asks=1, first_frame=-1, delays=[0], touched=True
+        )
+        msg.accepted = Scheduled(id_, planned_ms)
+        self.model.messages[token] = msg
         return msg
 
     def _check_order(self, msg: Msg) -> None:
@@ -485,7 +530,7 @@ class Checker:
     def all_durable(self) -> None:
         """Everything that the engine enqueued in this life is durable, ends included."""
         for msg in self.model.messages.values():
-            if msg.verdict_life == self.life:
+            if msg.verdict_life == self.life and not msg.retrying:
                 msg.ended = True
 
     def _check_group(self, msg: Msg) -> None:
@@ -528,7 +573,7 @@ class Checker:
 
     def _note(self, topic: str, entry: Received) -> None:
         """Every entry looks the same to everybody, and holds what somebody sent or published."""
-        token = entry.headers.get("token", "")
+        token = token_of(entry.headers)
         seen = Seen(token, entry.payload, entry.headers, entry.key, entry.published_at_ms, entry.message_id)
         known = self.model.entries.setdefault(topic, {}).setdefault(entry.entry_id, seen)
         if known is not seen:
@@ -537,8 +582,8 @@ class Checker:
             return
         if "tarry-origin-topic" in entry.headers or topic == DEAD_LETTERS:
             self.model.letters.setdefault(token, []).append((topic, entry.entry_id))
-            msg = self.model.messages.get(token)
-            if msg is not None and msg.retries and topic == DEAD_LETTERS:
+            failed = self.model.messages.get(token)
+            if failed is not None and failed.retries and topic == DEAD_LETTERS:
                 # It may have been taken back before anybody had read it.
                 self.model.recalled.add((topic, entry.entry_id))
             return
@@ -548,8 +593,9 @@ class Checker:
             broken(f"{token} is in topics twice: {places}")
         if token in self.model.deleted:
             broken(f"{token} is in {topic} again, which was deleted with it")
-        if token in self.model.messages:
-            self._check_fired(self.model.messages[token], topic, entry)
+        msg = self._message(entry.headers, entry.message_id)
+        if msg is not None:
+            self._check_fired(msg, topic, entry)
         elif token in self.model.publications:
             self._check_published(token, topic, entry)
         else:

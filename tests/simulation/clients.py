@@ -304,6 +304,7 @@ class Clients:
     def act(self, msg: Msg, id_: str) -> None:
         """A command on this message."""
         msg.busy = True
+        msg.commands += 1
         match self._random.choice(("cancel", "cancel", "send", "restart", "restart", "get")):
             case "cancel":
                 maybe, msg.cancel_maybe = msg.cancel_maybe, True
@@ -325,7 +326,7 @@ class Clients:
 
         def then(of: Answer[Any], unclear: bool) -> None:
             if of.error() is None:
-                msg.promises = [now]
+                msg.promise(now)
             self._moved(msg, before, frozen_ms, of, unclear)
 
         self._sim.ask(f"send {msg.token}", self._sim.engine.send(id_), then)
@@ -365,13 +366,13 @@ class Clients:
     def _restarted(self, msg: Msg, low_ms: int, since: int, view: MessageView) -> None:
         self._sim.note_due(view.due_at_ms or 0)
         if msg.eager:
-            msg.promises = [Promise(0, since)]
+            msg.promise(Promise(0, since))
             return
         if view.due_at_ms is None or (view.due_at_ms < low_ms and not self._model.clock_set_back):
             raise Violation(
                 f"{msg.token} was restarted for {low_ms} and is said to be due at {view.due_at_ms}"
             )
-        msg.promises = [Promise(view.due_at_ms, since)]
+        msg.promise(Promise(view.due_at_ms, since))
 
     def _moved(
         self, msg: Msg, before: list[Promise], frozen_ms: int | None, answer: Answer[Any], unclear: bool

@@ -45,6 +45,14 @@ KINDS: Final = (
     "state compared with that of a restart",
     "message replaced under its name",
     "message kept under its name",
+    "occurrence of a repeat",
+    "repeat paused or removed",
+    "bulk command confirmed",
+    "bulk command done: cancel",
+    "bulk command done: move",
+    "bulk command done: send",
+    "bulk command done: retry",
+    "bulk command goes on after a crash",
     "failed message retried",
     "dead letter taken back",
     "message paused",
@@ -136,6 +144,7 @@ class Coverage:
         met["failed transaction of the registry"] += sim.world.registry_disk.failed
         met["snapshot of the registry"] += len(sim.world.registry_disk.snapshots)
         met["version of the index gone while it is read"] += sim.world.index.moved
+        met["occurrence of a repeat"] += sum("@" in token for token in sim.model.messages)
         met["dead letter taken back"] += len(sim.model.withdrawn)
         met["dead letter"] += sum(map(len, sim.model.letters.values()))
         if sim.cluster is not None:

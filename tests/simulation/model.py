@@ -4,13 +4,15 @@ Nothing here looks into the engine. After a crash a client knows of an unanswere
 not have happened; the records below say so (`maybe`), and the checker believes no more than they say.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from tarry.core.message import Message, NamedMessage, Scheduled
 from tarry.core.names import DEFAULT_NAMESPACE
 from tarry.core.pause import PlaceKind
+from tarry.core.repeat import PLANNED_HEADER, Repeat
+from tarry.core.times import format_instant
 
 TOPICS = ("orders", "jobs", "mail")
 EAGER = "eager"
@@ -99,6 +101,14 @@ class Msg:
     cancelled: bool = False
     """A cancel was answered, or a message that takes its place."""
     cancel_maybe: bool = False
+    bulk: int = 0
+    """Bulk commands that may act on it now."""
+    retrying: int = 0
+    """Bulk commands that retry it as soon as it has failed."""
+    commands: int = 0
+    """How often it was commanded by itself."""
+    accepted_step: int = NEVER_MS
+    """The step in which its acceptance was answered."""
     maybe_paused: bool = False
     """Paused by a command on itself, or perhaps."""
     frozen_ms: int | None = None
@@ -131,6 +141,13 @@ class Msg:
     """The message that leads its group: it is due only after that was sent."""
     retries: int = 0
     """How often it was retried after it had failed, or perhaps."""
+
+    def promise(self, promise: Promise) -> None:
+        """A command was answered: it goes out then, unless a bulk command that is under way says otherwise."""
+        if self.bulk:
+            self.promises.append(promise)
+        else:
+            self.promises = [promise]
 
     def known(self) -> "KnownOfMsg":
         """The knowledge of its end."""
@@ -183,6 +200,38 @@ class Msg:
     def timed(self) -> bool:
         """Whether it has a due instant of its own."""
         return self.message.due_at_ms is not None or self.message.delay_ms is not None
+
+
+def token_of(headers: Mapping[str, str]) -> str:
+    """The token of a message: occurrences of a repeat have one each."""
+    token, planned = headers.get("token", ""), headers.get(PLANNED_HEADER)
+    return token if planned is None else f"{token}@{planned}"
+
+
+@dataclass(eq=False)
+class AskedRepeat:
+    """A repeat as its client knows it."""
+
+    name: str
+    repeat: Repeat
+    first_ms: int
+    """The planned instant of its first occurrence."""
+    accepted: bool = False
+    refused: bool = False
+    disturbed: bool = False
+    """Whether it was paused, changed or removed, or perhaps."""
+    removed: bool = False
+    """Whether its removal was answered."""
+    none_after_ms: int | None = None
+    """Occurrences planned for a later instant go out no more."""
+
+    def planned_ms(self) -> list[int]:
+        """The planned instants of its occurrences, if it misses none."""
+        return [self.first_ms + at * self.repeat.every_ms for at in range(self.repeat.count or 0)]
+
+    def tokens(self) -> list[str]:
+        """The tokens of its occurrences, if it misses none."""
+        return [f"{self.repeat.headers['token']}@{format_instant(at_ms)}" for at_ms in self.planned_ms()]
 
 
 class KnownOfMsg(NamedTuple):
@@ -338,6 +387,8 @@ class Model:
     """Topics and ids of dead letters whose messages were retried: they come to nobody any more."""
     unread: set[int] = field(default_factory=set)
     """Ids of dead letters that were taken back before anybody had read them, as far as can be."""
+    repeats: dict[str, AskedRepeat] = field(default_factory=dict)
+    """By token."""
     deleted: set[str] = field(default_factory=set)
     """Tokens that were in the fleeting topic when it was deleted."""
     damaged: bool = False
@@ -356,6 +407,11 @@ class Model:
         """Messages that were asked for under the name of another before that one, in this order."""
         asked = [one for one in self.messages.values() if one.place == msg.place]
         return asked[: asked.index(msg)]
+
+    def repeat_named(self, name: str) -> AskedRepeat | None:
+        """The repeat of a name that was asked for last, and not refused."""
+        named = [asked for asked in self.repeats.values() if asked.name == name and not asked.refused]
+        return named[-1] if named else None
 
     def is_taken_back(self, topic: str, entry_id: int) -> bool:
         """Whether nobody needs to get an entry: it was cancelled, or is the dead letter of a message that was retried."""
@@ -401,7 +457,7 @@ class Model:
         """The clock was set back: a command that waits for a verdict will count its delay from the new time."""
         self.clock_set_back = True
         for msg in self.messages.values():
-            if msg.busy:
+            if msg.busy or msg.bulk:
                 msg.promises.append(Promise(0, 0))
         for publication in self.publications.values():
             if publication.busy:

@@ -55,6 +55,7 @@ class Pauses:
         assert msg.accepted is not None
         low_ms = min(promise.due_at_ms for promise in msg.promises)
         frozen_ms = low_ms if msg.frozen_ms is None else msg.frozen_ms
+        msg.commands += 1
         msg.busy = msg.touched = msg.maybe_paused = True
 
         def then(of: Answer[Any], unclear: bool) -> None:
@@ -62,8 +63,8 @@ class Pauses:
             error = of.error()
             if error is None:
                 self._sim.coverage.note("message paused")
-                msg.frozen_ms = frozen_ms
-                msg.promises = [Promise(0 if msg.eager else NEVER_MS, self._sim.since())]
+                msg.frozen_ms = None if msg.bulk else frozen_ms
+                msg.promise(Promise(0 if msg.eager else NEVER_MS, self._sim.since()))
             elif not unclear:
                 self._sim.clients.check_conflict(msg, error)
 
@@ -81,6 +82,7 @@ class Pauses:
         before, frozen_ms = list(msg.promises), msg.frozen_ms
         since = self._sim.since()
         low_ms = 0 if msg.frozen_ms is None or self._model.clock_set_back or msg.eager else msg.frozen_ms
+        msg.commands += 1
         msg.busy = msg.touched = True
         # Whether it is paused is not known until that is answered.
         msg.frozen_ms = None
@@ -113,7 +115,7 @@ class Pauses:
                 f"{msg.token} was due at {low_ms} when it was paused, and is due at {due_at_ms} now"
             )
         self._sim.note_due(view.due_at_ms or 0)
-        msg.promises = [Promise(0 if msg.eager else due_at_ms, since)]
+        msg.promise(Promise(0 if msg.eager else due_at_ms, since))
 
     # Delayed entries
 

@@ -44,6 +44,7 @@ class Retries:
             msg.begin_again()
             msg.promises.append(promise)
         msg.retries += 1
+        msg.commands += 1
         msg.busy = msg.touched = True
         self._model.recalled |= recalled
 
@@ -55,7 +56,8 @@ class Retries:
                     raise Violation(f"{msg.token} is {before.told or 'cancelled'}, and was retried")
                 self._sim.coverage.note("failed message retried")
                 self._sim.note_due(of.value().due_at_ms)
-                msg.refused, msg.promises = False, [Promise(0 if msg.eager else of.value().due_at_ms, since)]
+                msg.refused = msg.superseded = False
+                msg.promise(Promise(0 if msg.eager else of.value().due_at_ms, since))
                 self._model.withdrawn |= letters
             elif not unclear:
                 self._check(msg, before, error)
@@ -72,7 +74,7 @@ class Retries:
     def _has_lost_its_name(self, msg: Msg) -> bool:
         """Whether a later message was asked for under its name: whose name it is then, is not the judge's business."""
         return any(
-            one.place == msg.place is not None and one.born > msg.born
+            one.place == msg.place is not None and one.born >= msg.born and one is not msg
             for one in self._model.messages.values()
         )
 

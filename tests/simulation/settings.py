@@ -80,6 +80,13 @@ OPERATIONS = {
     "recall": 0.5,
     "hasten": 0.3,
     "inquire": 1.0,
+    "repeat": 0.7,
+    "pause_repeat": 0.3,
+    "resume_repeat": 0.3,
+    "remove_repeat": 0.2,
+    "ask_bulk": 0.5,
+    "follow_bulk": 3.0,
+    "stop_bulk": 0.1,
     "retry": 2.0,
     "pause": 1.5,
     "resume": 1.5,
@@ -101,6 +108,8 @@ OPERATIONS = {
     "delete": 0.5,
 }
 """How often each step comes on average, beside the others."""
+BESIDE = ("repeat", "pause_repeat", "resume_repeat", "remove_repeat", "ask_bulk", "follow_bulk", "stop_bulk")
+"""Steps that say nothing of rules that are not about them."""
 MOVING = ("tick", "commit", "work")
 """Where one of these is missing, next to nothing happens before the end."""
 FAULTS = {"jump": 2.0, "fault": 2.0, "crash": 3.0, "flip": 0.3, "rot": 0.2}

@@ -14,21 +14,26 @@ import pytest
 
 from tarry.core.errors import TarryError
 from tarry.core.message import Message
+from tarry.core.repeat import Occurrences
 from tarry.core.sets.deadset import DeadSet
 from tarry.core.sets.seqset import SeqSet
 from tarry.core.timers.run import Due
 from tarry.core.timers.timer_queue import TimerQueue
 from tarry.engine.admission.admission import Admission
 from tarry.engine.admission.idempotency import Idempotency
-from tarry.engine.answer import Answer
+from tarry.engine.answer import Answer, settled
 from tarry.engine.bodies.bodies import BodyNotAtHand
+from tarry.engine.bulk_commands.walk import CommandWalk
 from tarry.engine.due.horizon import Horizon
 from tarry.engine.flights.flight import Departure
 from tarry.engine.flights.flights import Flights
 from tarry.engine.journal.journal import Effect, Journal
-from tarry.engine.queries import finding
+from tarry.engine.namespaces.pauses import Pauses
+from tarry.engine.queries import finding, pausing
+from tarry.engine.queries.retries import Retries
 from tarry.engine.records.changes import Change
 from tarry.engine.records.delayed_entry import as_entry
+from tarry.engine.repeats.repeating import Repeating
 from tarry.engine.state.batches import Batches
 from tarry.engine.state.engine_state import EngineState
 from tarry.engine.state.groups import Groups
@@ -46,7 +51,7 @@ from tarry.testing.disk import SimulatedDisk, SimulatedFile
 from tarry.testing.index import SimulatedView
 from tests.simulation.checker import Violation
 from tests.simulation.run import Failure, run_range, run_seed
-from tests.simulation.settings import FAULTS, OPERATIONS
+from tests.simulation.settings import BESIDE, FAULTS, OPERATIONS
 
 CHUNKS = 20
 SEEDS_IN_CHUNK = 75
@@ -334,6 +339,51 @@ def forget_who_published(patch: pytest.MonkeyPatch) -> None:
 
 INDEXED = {"index": 25, "work": 20}
 
+
+def forget_what_is_paused(patch: pytest.MonkeyPatch) -> None:
+    """ADR 0027: messages of a paused place go out."""
+    patch.setattr(Pauses, "at", lambda self, namespace, destination, owner: None)
+
+
+def let_a_paused_message_go(patch: pytest.MonkeyPatch) -> None:
+    """ADR 0027: a message that is paused itself goes out."""
+    patch.setattr(pausing, "PAUSED_MS", 0)
+
+
+def leave_the_dead_letter(patch: pytest.MonkeyPatch) -> None:
+    """ADR 0030: whoever reads dead letters gets that of a message which is on its way again."""
+    content = Retries._content
+
+    def without(self: Retries, *about: Any) -> Any:
+        return content(self, *about)._replace(withdrawal=[])
+
+    patch.setattr(Retries, "_content", without)
+
+
+def hit_what_came_after_the_command(patch: pytest.MonkeyPatch) -> None:
+    """ADR 0031: a command by filter acts on messages that were accepted after it was asked for."""
+    patch.setattr(CommandWalk, "_is_meant", lambda self, view, command: True)
+
+
+def say_done_and_do_nothing(patch: pytest.MonkeyPatch) -> None:
+    """ADR 0031: a command by filter is done, and has done nothing."""
+    patch.setattr(CommandWalk, "_act", lambda self, id_, command: settled(True))
+
+
+def take_nothing_back(patch: pytest.MonkeyPatch) -> None:
+    """ADR 0025: occurrences go out that were not due when their repeat was removed."""
+    patch.setattr(Repeating, "taken_back", lambda self, held, now_ms: ([], held.progress))
+
+
+def pass_over_missed_occurrences(patch: pytest.MonkeyPatch) -> None:
+    """ADR 0025: occurrences that were missed do not come, although all of them are wanted."""
+
+    def latest(self: Occurrences, at_ms: int, before_ms: int) -> int | None:
+        return self._bounded(self._rhythm.next_ms(at_ms, before_ms - 1))
+
+    patch.setattr(Occurrences, "after_missed", latest)
+
+
 SABOTAGES: dict[Callable[[pytest.MonkeyPatch], None], dict[str, int]] = {
     never_sync: {},
     never_sync_the_folder: {},
@@ -397,6 +447,13 @@ SABOTAGES: dict[Callable[[pytest.MonkeyPatch], None], dict[str, int]] = {
         "flow": 20,
     },
     forget_whose_entry_it_was: {"reschedule": 20, "inquire": 20, "publish": 20, "look": 10},
+    forget_what_is_paused: {"pause_place": 20},
+    let_a_paused_message_go: {"pause": 30},
+    leave_the_dead_letter: {"retry": 30, "verdict": 60, "attach": 20, "flow": 20},
+    hit_what_came_after_the_command: {"ask_bulk": 20, "follow_bulk": 40, "schedule": 30, "commit": 60},
+    say_done_and_do_nothing: {"ask_bulk": 20, "follow_bulk": 60, "schedule": 30, "commit": 60},
+    take_nothing_back: {"repeat": 20, "remove_repeat": 30, "pause_repeat": 20, "wait": 30},
+    pass_over_missed_occurrences: {"repeat": 20, "wait": 40, "crash": 6},
     keep_no_end_of_an_entry: {"recall": 20, "inquire": 20, "publish": 20, "look": 10},
 }
 """The broken rule, and the weights with which a run notices it soon."""
@@ -407,9 +464,10 @@ def test_the_checker_notices(
     sabotage: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sabotage(monkeypatch)
+    focus = {**OPERATIONS, **dict.fromkeys(BESIDE, 0.0), **FAULTS, **SABOTAGES[sabotage]}
     for seed in range(BOUND):
         try:
-            run_seed(seed, focus={**OPERATIONS, **FAULTS, **SABOTAGES[sabotage]})
+            run_seed(seed, focus=focus)
         except Failure as failure:
             # It must be the checker that notices, or recovery, or a reader whose record is gone, and not some accident.
             if not isinstance(failure.__cause__, Violation | TarryError | BodyNotAtHand):

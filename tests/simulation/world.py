@@ -26,16 +26,18 @@ from tarry.testing.outlet import Attempt, SimulatedOutlet
 from tarry.testing.registry import IMAGES
 from tarry.testing.world import World
 from tests.simulation.bulk import Bulk
+from tests.simulation.bulk_commands import BulkCommands
 from tests.simulation.checker import Checker, Violation
 from tests.simulation.clients import Clients
 from tests.simulation.cluster import NAMES, Cluster
 from tests.simulation.consumers import Consumers
 from tests.simulation.coverage import Coverage
 from tests.simulation.faults import Faults
-from tests.simulation.model import FLEETING, TOPICS, Model, Msg, Publication
+from tests.simulation.model import FLEETING, TOPICS, Model, Msg, Publication, token_of
 from tests.simulation.names import Names
 from tests.simulation.pauses import Pauses
 from tests.simulation.recalls import Recalls
+from tests.simulation.repeats import Repeats
 from tests.simulation.replay import check_replay
 from tests.simulation.retries import Retries
 from tests.simulation.settings import (
@@ -122,13 +124,16 @@ class Simulation:
         self.model = Model()
         self.checker = Checker(self.model, self.clock, settings)
         self.checker.reads_late = self._reads_late
+        self.checker.step = lambda: self.step
         self.checker.under_way = lambda: [
-            attempt.delivery.headers["token"] for attempt in self.world.outlet.under_way
+            token_of(attempt.delivery.headers) for attempt in self.world.outlet.under_way
         ]
         self.clients = Clients(self)
         self.consumers = Consumers(self)
         self.names = Names(self)
         self.recalls = Recalls(self)
+        self.repeats = Repeats(self)
+        self.bulk_commands = BulkCommands(self)
         self.retries = Retries(self)
         self.pauses = Pauses(self)
         self.bulk = Bulk(self)
@@ -221,6 +226,10 @@ class Simulation:
             if self.trace is not None:
                 self.say(f"{what} -> {of.value() if error is None else repr(error)}"[:400])
             if life != self.checker.life:
+                if error is None:
+                    # It may have been decided long after it was asked for.
+                    due_at_ms = getattr(of.value(), "due_at_ms", None)
+                    self.note_due(due_at_ms if isinstance(due_at_ms, int) else 0)
                 if fact is not None and error is None:
                     self.coverage.note("answer of a superseded owner")
                     fact(of.value())
@@ -257,6 +266,8 @@ class Simulation:
             self.names,
             self.consumers,
             self.recalls,
+            self.repeats,
+            self.bulk_commands,
             self.retries,
             self.pauses,
             self.bulk,
@@ -415,6 +426,8 @@ class Simulation:
         self.open.clear()
         self.model.new_life()
         self.bulk.new_life()
+        self.bulk_commands.new_life()
+        self.repeats.new_life()
         self.checker.new_life(self.step)
 
     def _lose_the_last_frame(self, durable_seq: int) -> None:
@@ -613,7 +626,7 @@ class Simulation:
         self.checker.launched(attempt.delivery)
 
     def _msg_of(self, attempt: Attempt) -> Msg:
-        return self.model.messages[attempt.delivery.headers["token"]]
+        return self.model.messages[token_of(attempt.delivery.headers)]
 
     def arrive(self, attempt: Attempt, life: int | None = None) -> None:
         """The receiver gets an attempt, of this life or of another."""
@@ -657,12 +670,15 @@ class Simulation:
         for round_ in range(DRAIN_ROUNDS):
             self.step += 1
             self.pauses.resume_all()
+            self.repeats.finish()
+            self.bulk_commands.finish()
             wake_ms = self._all_at_once()
             now_ms = self.clock.now_ms()
             if (
                 round_ > 12
                 and not self.open
                 and not self.engine.stats().pending
+                and not self.repeats.missing()
                 and now_ms > self._last_due_ms
             ):
                 break
@@ -673,6 +689,7 @@ class Simulation:
                 self.clock.set(wake_ms)
             else:
                 self.clock.advance((1, 100, 10_000, 400_000)[round_ % 4])
+        self._all_at_once()
         for what, _ in self.open:
             raise Violation(f"never answered: {what}")
         self._judge()
@@ -751,6 +768,8 @@ class Simulation:
             if publication.id is not None and publication.topic != FLEETING:
                 self._judge_entry(publication, publication.id)
         self.checker.check_ends(views)
+        if missing := self.repeats.missing():
+            raise Violation(f"occurrences of repeats never came: {missing}")
         self.checker.check_entries()
         stats = self.engine.stats()
         if stats.pending or stats.owners:
