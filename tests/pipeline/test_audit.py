@@ -26,6 +26,7 @@ from tarry.ledger.record import (
     Spared,
     encode,
 )
+from tarry.pipeline.audit.acks import early_acks
 from tarry.pipeline.audit.audit import AuditFindings, Books, audit, judge, open_books
 from tarry.pipeline.audit.checks import OFFENCES
 from tests.pipeline.kit import START_MS, Writer, index_locally, put, record, staged, tables_of
@@ -55,6 +56,29 @@ def busy(writer: Writer) -> None:
     writer.settle(writer.engine.topics.publish("orders", [soon]))
     writer.settle(writer.engine.topics.subscription("orders", "fifo").ack([ids[0]]))
     writer.run(1_000)
+
+
+@pytest.mark.parametrize(("marked_ms", "early"), [(None, []), (1_500, [0]), (2_500, [])])
+def test_an_acknowledgement_is_early_if_the_next_mark_is(
+    spark: SparkSession, marked_ms: int | None, early: list[int]
+) -> None:
+    nothing = {"topic": None, "subscription": None, "entry_id": None, "fire_at_ms": None, "at_ms": None}
+    nothing |= {"outcome": None, "below": None, "entries": None}
+    told: dict[str, Any] = {"topic": "orders", "subscription": "shared"}
+    facts = [
+        {"fact": "mark", "at_ms": 1_000},
+        {"fact": "subscribe", **told, "outcome": "shared"},
+        {"fact": "entry", "topic": "orders", "entry_id": 0, "fire_at_ms": 2_000},
+        {"fact": "ack", **told, "below": 0, "entries": [0]},
+        *([] if marked_ms is None else [{"fact": "mark", "at_ms": marked_ms}]),
+    ]
+    rows = [nothing | fact | {"seq": seq} for seq, fact in enumerate(facts, 1)]
+    schema = (
+        "fact string, seq long, topic string, subscription string, entry_id long, fire_at_ms long, at_ms long, "
+        "outcome string, below long, entries array<long>"
+    )
+    found = early_acks(spark.createDataFrame(rows, schema)).collect()
+    assert [row.entry_id for row in found] == early
 
 
 def test_good_books_balance(spark: SparkSession, tmp_path: Path) -> None:

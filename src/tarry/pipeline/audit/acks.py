@@ -2,8 +2,9 @@
 
 Exclusive and failover subscriptions read in publish order, and the delay does not apply to them: these are counted apart.
 On a shared or key-shared subscription such an acknowledgement is an offence. An acknowledgement has no instant of its own;
-it was before the next mark of the watermark, and that one has one. Where the clock was ahead and was set back, entries that had
-become due stay so: the latest reading up to then counts.
+it was before the next mark of the watermark, and that one has one. An acknowledgement that no mark follows yet is not judged: its
+instant is not known. Where the clock was ahead and was set back, entries that had become due stay so: the latest reading up to
+then counts.
 """
 
 from bisect import bisect_left
@@ -29,7 +30,7 @@ def early_acks(facts: DataFrame) -> DataFrame:
     next_mark, latest = sf.first("at_ms", ignorenulls=True).over(later), sf.max("at_ms").over(before)
     acks = (
         facts.filter("fact in ('ack', 'mark')")
-        .withColumn("at_ms", sf.greatest(next_mark, latest))
+        .withColumn("at_ms", sf.when(next_mark.isNotNull(), sf.greatest(next_mark, latest)))
         .filter("fact = 'ack'")
     )
     others = facts.filter("fact in ('entry', 'subscribe')")
