@@ -21,7 +21,7 @@ from tests.linearizability.life import Dialect
 from tests.linearizability.receivers import AS_TOKEN, Manner, Receivers, Subject
 from tests.linearizability.recorded import Recorded, RecordedEntry, RecordedMessage
 from tests.linearizability.server import Lives
-from tests.processes import ServerProcess, free_port
+from tests.processes import SMALL, ServerProcess, free_port
 from tests.waiting import WITHIN_S
 
 DIALECTS: Final[tuple[Dialect, ...]] = ("native", "seed", "merged", "query")
@@ -115,16 +115,13 @@ class Recorder:
             await self._lives.end(gently=self._random.random() < 0.2)
 
 
-CONFIG: Final = """
-[ledger]
-segment_bytes = 1048576
-[engine]
+ENGINE: Final = """
 backoff_min_ms = 20
 backoff_max_ms = 100
 attempts = 1000
 dead_letter_topic = ""
-[webhook]
-allow = ["127.0.0.1"]
+"""
+DOOR: Final = """
 [doors.matrix]
 enabled = true
 port = {port}
@@ -148,7 +145,8 @@ async def recorder(folder: Path, seed: int) -> AsyncIterator[Recorder]:
     native, matrix = free_port(), free_port()
     registration = folder / "registration.yaml"
     registration.write_text(json.dumps({"as_token": AS_TOKEN, "hs_token": "hs-secret-token"}))
-    config = CONFIG.format(port=matrix, homeserver=receivers.url, registration=registration)
+    door = DOOR.format(port=matrix, homeserver=receivers.url, registration=registration)
+    config = f"{SMALL}[engine]{ENGINE}[webhook]\nallow = ['127.0.0.1']{door}"
     try:
         with ServerProcess(folder / "data", config, port=native) as server:
             await asyncio.to_thread(server.start)
