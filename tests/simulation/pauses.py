@@ -144,7 +144,6 @@ class Pauses:
         since = self._sim.since()
         surely = publication.frozen_ms is not None and not self._model.clock_set_back
         low_ms = (publication.frozen_ms or 0) if surely else 0
-        publication.frozen_ms = None
 
         def resumed(view: MessageView) -> Promise:
             publication.maybe_paused = False
@@ -169,6 +168,8 @@ class Pauses:
         """An entry is due at another instant from now on, perhaps; once that is answered, then and no earlier."""
         publication.dues.append(due)
         publication.busy += 1
+        # Whether it is paused is not known until that is answered.
+        frozen_ms, publication.frozen_ms = publication.frozen_ms, None
 
         def then(of: Answer[Any], unclear: bool) -> None:
             publication.busy -= 1
@@ -181,8 +182,10 @@ class Pauses:
             elif not unclear:
                 publication.dues.remove(due)
                 if isinstance(error, Conflict):
-                    publication.maybe_paused, publication.frozen_ms = False, None
-                elif not isinstance(error, Unavailable | NotFound | RateLimited):
+                    publication.maybe_paused = False
+                    return
+                publication.frozen_ms = frozen_ms
+                if not isinstance(error, Unavailable | NotFound | RateLimited):
                     raise error
 
         self._sim.ask(f"{what} {publication.token}", answer, then)
