@@ -9,6 +9,7 @@ from tarry.engine.state import recovery
 from tarry.ledger.ledger import Ledger, LedgerSettings
 from tarry.ledger.record import NO_KEY
 from tarry.ledger.replay import Frame
+from tarry.testing.index import SimulatedIndex
 from tarry.testing.log import SimulatedLog
 from tarry.testing.world import World
 
@@ -182,3 +183,49 @@ def test_an_index_that_is_ahead_of_the_copy_is_waited_for() -> None:
         pass
     assert engine.parts.journal.effective_seq == a.engine.ledger.durable_seq
     engine.parts.state.registry.close()
+
+
+def indexed(owner: World, other: World) -> str:
+    """A message that the index of both has, and that the other server has not read in the ledger; it is due in a minute."""
+    id_ = owner.settle(owner.engine.schedule(message(1, 60_000))).id
+    owner.run(1_000)
+    owner.index.flush(owner.engine.ledger)
+    other.index = owner.index
+    other.follow()
+    owner.kill()
+    return id_
+
+
+def test_messages_that_only_the_index_has_wait_if_it_cannot_be_read_at_the_takeover(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    log = SimulatedLog()
+    a = World(log=log, node="a")
+    b = standby(log, "b", a)
+    id_ = indexed(a, b)
+
+    def unreadable() -> None:
+        raise Unavailable("the store does not answer")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(b.index, "newest", unreadable)
+        b.start()
+        b.run(120_000)
+        assert b.outlet.arrivals == []
+    b.run(60_000)
+    assert [arrival.delivery.id for arrival in b.outlet.arrivals] == [id_]
+
+
+def test_an_index_that_was_removed_before_the_takeover_is_not_taken_for_a_new_one() -> None:
+    log = SimulatedLog()
+    a = World(log=log, node="a")
+    b = standby(log, "b", a)
+    id_ = indexed(a, b)
+    kept, b._following.parts.horizon.index = b.index, SimulatedIndex()  # type: ignore[union-attr]
+    b.start()
+    b.run(120_000)
+    assert b.outlet.arrivals == []
+    assert not b.engine.parts.horizon.followed
+    b.engine.parts.horizon.index = kept
+    b.run(60_000)
+    assert [arrival.delivery.id for arrival in b.outlet.arrivals] == [id_]

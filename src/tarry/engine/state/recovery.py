@@ -29,6 +29,7 @@ from tarry.ledger.ledger import Ledger
 from tarry.ledger.read_record import read_entry
 from tarry.ledger.record import Key, Kind, decode, decode_many
 from tarry.ledger.replay import Frame
+from tarry.registry.registry import Relied
 
 READ_TOGETHER: Final = 1_000
 FOLLOW_RECORDS: Final = 10_000
@@ -110,6 +111,11 @@ class Recovery:
         self._state.aside.seqs.update(set_aside)
         view = self._newest(now_ms)
         self._cursor = 0 if view is None else view.cursor
+        if view is not None and self._cursor and self._ledger.replicated:
+            # What waits up to there is not read in the ledger: if the index is gone at the takeover, that must be known. And
+            # segments of the copy go when the owner's do, which relies on the index too (R12).
+            relied = self._state.reliance.relied
+            self._state.reliance.relied = Relied(max(relied.seq, self._cursor), view.identity)
         self._next_seq = self._state.replayed_from = max(
             self._ledger.first_seq, min(self._applied, self._cursor) + 1
         )
