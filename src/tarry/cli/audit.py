@@ -65,7 +65,7 @@ def run_job(
     data: str | None,
     config: str | None,
 ) -> Any:
-    """Run a job over a folder, or over what is configured, in a small Spark of its own; it names the steps that it takes."""
+    """Run a job over a folder, or over the configured tables, in a small Spark of its own; the job names its steps."""
     settings = settings_of(load(config, os.environ, {"data": data}).config)
     # Late: nobody else waits for Spark to be loaded, or needs it to be there.
     from tarry.pipeline.jobs import job_session

@@ -22,7 +22,7 @@ _PORTS: Final = range(20_000, 32_000)
 
 
 class Beside(NamedTuple):
-    """The process, what the server is told of it, and what the user is told."""
+    """The process of the private homeserver, the settings that the server gets for it, and the lines that the user reads."""
 
     child: Child
     settings: dict[str, str]

@@ -37,7 +37,7 @@ OWN_KINDS: Final = ("pubsub.tarry", "pubsub.in-memory")
 
 
 def check_neighbours(config: Config) -> Iterator[CheckResult]:
-    """Ask all of them, at one time."""
+    """Check all neighbours at once."""
     checks: list[Awaitable[list[CheckResult]]] = []
     matrix, dapr = config.doors.matrix, config.doors.dapr
     if matrix.enabled is not False and matrix.homeserver is not None:

@@ -26,7 +26,7 @@ err = Console(stderr=True, highlight=False, soft_wrap=True)
 
 
 def say(line: str) -> None:
-    """A line about the command itself, beside what it gives."""
+    """Print a line about the command itself, on standard error, apart from its results."""
     print(f"tarry: {line}", file=sys.stderr, flush=True)
 
 
@@ -125,7 +125,7 @@ def rows(columns: Sequence[str], cells: Iterable[Sequence[object]]) -> None:
 
 
 def facts(pairs: list[tuple[str, object]]) -> None:
-    """Names and values below each other; what is empty is left out."""
+    """Names and values below each other; empty values are left out."""
     made = Table(box=None, pad_edge=False, show_header=False)
     made.add_column(style="bold", no_wrap=True)
     made.add_column(overflow="fold")

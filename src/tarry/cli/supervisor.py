@@ -90,7 +90,7 @@ class Child:
 
 
 class Supervisor:
-    """Runs children until one of them, or a signal, ends the whole."""
+    """Runs child processes until one of them, or a signal, ends the supervisor."""
 
     def __init__(self, children: Sequence[Child]) -> None:
         self._children = list(children)
@@ -120,7 +120,7 @@ class Supervisor:
         return code
 
     def _turn(self, now_s: float) -> int | None:
-        """Start what is to be started, look who has ended; a code ends the whole."""
+        """Start the children whose time has come, and look which have ended; an exit code ends the supervisor."""
         for child in self._children:
             if child.process is not None and (code := child.process.poll()) is not None:
                 ended = child.ended(code, now_s)

@@ -125,7 +125,7 @@ def tail(
 def _entries(
     client: Client, topic: str, subscription: str, count: int | None, ack: bool, wait: bool
 ) -> Generator[Received, None, None]:
-    """Entries in batches; what was printed is acknowledged, also when it ends in the middle of one."""
+    """Entries in batches; printed entries are acknowledged, also when printing ends in the middle of a batch."""
     consumer = consumer_name()
     printed: list[int] = []
     unprinted: list[int] = []

@@ -124,7 +124,7 @@ class Client(Operations, Blocking):
             self._request_ended(queue)
 
     def _wait(self, queue: Queue, waiting: "_Waiting[T]") -> T:
-        """Wait for the answer, which may begin with sending what has gathered."""
+        """Wait for the answer, which may begin with sending the gathered calls."""
         try:
             while isinstance(told := waiting.told.get(), SharedRequest):
                 self._send_lot(queue, told)
@@ -149,7 +149,7 @@ class Client(Operations, Blocking):
         self._lead_next(queue)
 
     def _lead_next(self, queue: Queue) -> None:
-        """Have one of the threads that wait send what has gathered."""
+        """Have one of the waiting threads send the gathered calls."""
         with self._gathering:
             while (lot := queue.take()) is not None:
                 leader = lot.gathered[0]

@@ -10,7 +10,7 @@ from tarry.client.call import ClientCall, ServerAnswer, as_json, check, query, r
 
 
 class Batch(Struct, frozen=True, kw_only=True):
-    """A batch that was adopted, and what is left of it."""
+    """An adopted batch, and how many of its messages still wait."""
 
     name: str
     count: int

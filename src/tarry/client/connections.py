@@ -48,7 +48,7 @@ class Connection(asyncio.Protocol):
         return ServerAnswer(reader.status, reader.headers, body)
 
     async def stream(self, request: bytes, timeout_s: float) -> AsyncGenerator[ServerAnswer, None]:
-        """Send a request; gives its answer in pieces, each with the head, no two of them later than `timeout_s` apart."""
+        """Send a request; gives its answer in pieces, each with the head, with at most `timeout_s` between two pieces."""
         kept = False
         try:
             reader = await self._begin(request, timeout_s, whole=False)

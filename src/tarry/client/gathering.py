@@ -26,7 +26,7 @@ UNDER_WAY: Final = 2
 
 
 class Gathered(Generic[T]):
-    """One call among others, and whoever waits for its answer."""
+    """One gathered call, and the caller that waits for its answer."""
 
     def __init__(self, call: ClientCall[T], line: Line[T]) -> None:
         self.call = call
@@ -38,7 +38,7 @@ class Gathered(Generic[T]):
         return True
 
     def settle(self, outcome: T | TarryError) -> None:
-        """Give the outcome to whoever waits."""
+        """Give the outcome to the caller."""
         raise NotImplementedError
 
 

@@ -31,7 +31,7 @@ class Awaiting:
         raise NotImplementedError
 
     def _pieces(self, call: ClientCall[Any], timeout_s: float) -> AsyncGenerator[ServerAnswer, None]:
-        """Send a call once, and give its answer in pieces as they come, no two of them further apart than the timeout."""
+        """Send a call once, and give its answer in pieces as they come, with at most the timeout between two pieces."""
         raise NotImplementedError
 
 

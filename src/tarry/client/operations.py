@@ -306,7 +306,7 @@ def subscribe(
 
 
 def unsubscribe(topic: str, subscription: str) -> ClientCall[None]:
-    """End a subscription, and forget what it has acknowledged."""
+    """End a subscription, and forget its acknowledgements."""
     return ClientCall("DELETE", _subscription(topic, subscription), reads_nothing)
 
 
@@ -374,7 +374,7 @@ def seek(
 def policy(
     *, namespace: str | None = None, topic: str | None = None, effective: bool = False
 ) -> ClientCall[Policy]:
-    """The policy of the broker, a namespace or a topic; with `effective`, what is in force there."""
+    """The policy of the broker, a namespace or a topic; with `effective`, the policy in force there."""
     path = query(_policy(namespace, topic), effective="true" if effective else None)
     return ClientCall("GET", path, reads(Policy), repeatable=True)
 

@@ -124,7 +124,7 @@ class Scheduled(ScheduledFacts, frozen=True, kw_only=True):
 
 
 class _WithPayload:
-    """The payload of an answer that has it in one of two fields, by what it is."""
+    """The payload of an answer, which has text in one field and other bytes, in Base64, in another."""
 
     __slots__ = ()
 

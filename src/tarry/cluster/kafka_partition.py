@@ -151,7 +151,7 @@ class KafkaPartition:
         return found
 
     def commit(self, offset: int) -> None:
-        """Tell the brokers up to where this node has read, for others to see; what becomes of it does not matter."""
+        """Tell the brokers up to where this node has read, for others to see; nothing depends on its success."""
         position = TopicPartition(self._topic, self._partition, offset)
         with contextlib.suppress(KafkaException):
             self._consuming().commit(offsets=[position], asynchronous=True)
@@ -185,7 +185,7 @@ class KafkaPartition:
         log.warning("%s was not trimmed and will be at the next attempt: %s", self.name, told(error))
 
     def close(self) -> None:
-        """Let go of the connections; what is in flight is not waited for."""
+        """Let go of the connections; frames in flight are not waited for."""
         if self._producer is not None:
             self._producer.purge()
             self._producer.poll(0)

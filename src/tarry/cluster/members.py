@@ -44,7 +44,7 @@ class Members:
         self._partition = partition
 
     def look(self) -> list[GroupMember]:
-        """All of them, by name; raises `Unavailable`."""
+        """All members of the group, by name; raises `Unavailable`."""
         group = group_of(self._topic, self._partition)
         try:
             (described,) = self._admin.describe_consumer_groups(

@@ -105,7 +105,7 @@ def _from_file(path: Path) -> dict[str, Value]:
 
 
 def _leaves(tree: Mapping[str, Any], tables: set[str], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Every key with its value; goes into what is known to be a table and no further."""
+    """Every key with its value; descends into known tables only."""
     for key, given in tree.items():
         name = prefix + key
         if isinstance(given, dict) and name in tables:

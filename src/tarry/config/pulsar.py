@@ -60,7 +60,7 @@ class Pulsar(Listening, frozen=True, kw_only=True):
                 raise ValueError("deduplicate and brokerDeduplicationEnabled differ")
 
     def policy(self, broker: Policy) -> Policy:
-        """The broker's policy with what is said here over it."""
+        """The broker's policy, with the fields set here over it."""
         proposed, built = self.delayedDeliveryMaxDeliveryDelayInMillis, self.delayedDeliveryMaxDelayInMillis
         return Policy(
             delayed_delivery=self.delayedDeliveryEnabled,

@@ -1,4 +1,4 @@
-"""Everything that an operator may set, with its default and what it does.
+"""The settings that an operator may change, each with its default and its effect.
 
 Pure values: nothing here reads a file, a variable or a socket. The text under a field is what
 `docs/configuration.md` says of it, so it is written for operators. A duration ends in `_ms`, a

@@ -79,7 +79,7 @@ class Caller(Struct, frozen=True):
     """By default that of everybody: no rate, and always in force."""
 
     def require(self, *roles: Role) -> None:
-        """Raise `Forbidden` unless one of these roles is held; an admin holds all."""
+        """Raise `Forbidden` unless the caller holds one of these roles; an admin holds all."""
         if "admin" not in self.roles and not self.roles.intersection(roles):
             raise Forbidden(f"this needs the role {' or '.join(dict.fromkeys((*roles, 'admin')))}")
 
@@ -93,7 +93,7 @@ class Caller(Struct, frozen=True):
             raise Forbidden(f"the token does not reach the namespace {namespace}")
 
     def require_listed(self, namespace: str | None) -> None:
-        """Raise unless a list of what is in a namespace may be shown; without one, in all namespaces."""
+        """Raise `Forbidden` unless the caller may list the contents of a namespace, or without one of all namespaces."""
         if namespace is not None:
             self.require_namespace(parse_namespace(namespace))
         elif self.namespaces is not None:

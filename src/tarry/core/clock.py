@@ -32,5 +32,5 @@ class SystemClock:
         return time.time_ns() // 1_000_000
 
     def elapsed_ms(self) -> int:
-        """Milliseconds since the machine started, those of suspension included."""
+        """Milliseconds since the machine started, time in suspension included."""
         return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000

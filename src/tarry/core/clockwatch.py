@@ -33,7 +33,7 @@ class ClockWatch:
         """How many steps there were in each direction."""
 
     def look(self, now_ms: int) -> Step | None:
-        """Compare the clock, which shows this instant, with elapsed time; gives what has changed, if anything."""
+        """Compare the clock, which shows this instant, with elapsed time; gives the change of its state, if there is one."""
         elapsed_ms = self._clock.elapsed_ms()
         step_ms = now_ms - elapsed_ms - self._offset_ms
         if step_ms > self._tolerance_ms:

@@ -80,7 +80,7 @@ class Outlet(Protocol):
         """Deliveries with the same order key go out one after another; None means no order."""
 
     async def send(self, delivery: Delivery) -> Verdict:
-        """Send it once and say what came of it."""
+        """Send a delivery once; gives the verdict."""
 
 
 @runtime_checkable
@@ -99,4 +99,4 @@ class BulkOutlet(Outlet, Protocol):
     """How many, at the most."""
 
     async def send_many(self, deliveries: Sequence[Delivery]) -> Sequence[Verdict]:
-        """Send each once; what came of each, in their order. The same rules as for `send`."""
+        """Send each delivery once; gives their verdicts, in order. The rules of `send` hold for each."""

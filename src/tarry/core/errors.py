@@ -77,7 +77,7 @@ class Forbidden(Rejected):
 
 
 class NotFound(TarryError):
-    """There is no such thing, or the caller is not to know of it."""
+    """The thing that was asked for does not exist, or the caller may not know of it."""
 
     code = "not-found"
 
@@ -133,7 +133,7 @@ class Unavailable(TarryError):
 
 
 class Damage(TarryError):
-    """Stored bytes are not what was written. Names the file and the place in it."""
+    """Stored bytes differ from those that were written. Names the file and the place in it."""
 
     code = "damage"
 

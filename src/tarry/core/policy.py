@@ -58,7 +58,7 @@ class PolicyField(Struct, frozen=True, kw_only=True):
         return f"{self.least:.0f} and {self.most:.0f}{_UNITS.get(self.kind, '')}"
 
     def schema(self) -> dict[str, Any]:
-        """The description as a part of a JSON schema; what has no keyword there begins with `x-`."""
+        """The description as a part of a JSON schema; facts without a keyword there begin with `x-`."""
         schema: dict[str, Any] = {"x-kind": self.kind}
         if self.words:
             schema["x-words"] = {str(value): word for value, word in self.words.items()}

@@ -70,7 +70,7 @@ class Repeat(Struct, frozen=True, kw_only=True, omit_defaults=True):
     missed: Missed = "latest"
 
     def check(self) -> None:
-        """Raise `Invalid` or `TooLarge` for what can never be a repeat."""
+        """Raise `Invalid` or `TooLarge` for fields that can never be a repeat."""
         self.occurrence("repeat", 0, 0).check()
         if len(self.payload) > MAX_PAYLOAD_BYTES:
             raise TooLarge("payload", MAX_PAYLOAD_BYTES)

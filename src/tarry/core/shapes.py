@@ -141,7 +141,7 @@ class EntryFacts(Struct, frozen=True):
 
 
 class DelayedFacts(Struct, frozen=True, kw_only=True):
-    """An entry of a topic that waits for its due instant, without its payload; an answer to a cancel shows what it was."""
+    """An entry that waits for its due instant, without its payload; the answer to a cancel shows the cancelled entry."""
 
     entry_id: int
     id: str = ""

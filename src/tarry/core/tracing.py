@@ -29,7 +29,7 @@ class SendSpan(Protocol):
     """One attempt to send a message, until its verdict."""
 
     def end(self, outcome: SendOutcome) -> None:
-        """This came of it."""
+        """End the span with the outcome of the attempt."""
 
 
 class Tracer(Protocol):

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 
 class Tricks(Struct):
-    """Switches for the tricks, all of them on."""
+    """Switches for the tricks, all on by default."""
 
     read_ahead: bool = True
     """Reading and decoding bodies before their fire instant (`engine.bodies.readahead.Readahead.turn`)."""

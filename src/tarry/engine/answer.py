@@ -61,7 +61,7 @@ class Answer(Generic[T]):
             self._callbacks.append(callback)
 
     def completer(self, make: Callable[[], T]) -> Callable[[BaseException | None], None]:
-        """A callback for who tells of an error or of none: gives that error, or else what `make` makes."""
+        """A callback that takes an error or None: settles the answer with that error, or with the result of `make`."""
 
         def told(error: BaseException | None) -> None:
             if error is not None:
@@ -148,7 +148,7 @@ def settled(value: T) -> Answer[T]:
 
 
 def all_of(answers: Sequence[Answer[T]]) -> Answer[Sequence[Answer[T]]]:
-    """An answer with these answers, once the last of them is settled."""
+    """An answer that holds other answers, once the last one is settled."""
     result: Answer[Sequence[Answer[T]]] = Answer()
     missing = len(answers) + 1
 

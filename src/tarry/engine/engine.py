@@ -237,7 +237,7 @@ class Engine:
         return self.parts.admission.repeated(message)
 
     def any_repeated(self, messages: Sequence[Message]) -> bool:
-        """Whether one of these may be a request that came before, by its idempotency key: then columns cannot bring them."""
+        """Whether one of these requests may have come before, by its idempotency key: then columns cannot bring them."""
         return self.parts.admission.any_repeated(messages)
 
     def group_owners(self, namespace: str, name: str) -> frozenset[str]:

@@ -27,7 +27,7 @@ class Isolation:
     def __init__(
         self, counters: "Counter[str]", on_error: Callable[[int, Exception], None] | None = None
     ) -> None:
-        """`on_error` is told of the seq and the error; what it raises is a fault."""
+        """`on_error` takes the seq and the error; an error that it raises is a fault."""
         self.fault: Exception | None = None
         """Set once the ledger holds a record that memory does not follow: from then on every error is a fault."""
         self._on_error = on_error

@@ -81,7 +81,7 @@ from tarry.registry.registry import Registry
 
 
 class Surroundings(Struct, frozen=True, kw_only=True):
-    """The neighbours and the settings that an engine is given by whoever runs it."""
+    """The neighbours and the settings of an engine, given by the program that runs it."""
 
     ledger: Ledger
     registry: Registry

@@ -249,7 +249,7 @@ class Call:
             self._stream.begin(ANSWER + fields_of(pairs) if pairs else ANSWER)
 
     def answer(self, message: bytes, told: tuple[Pair, ...] = ()) -> None:
-        """End it well with its one message; `told` goes with what comes first and with what comes last."""
+        """End the call well with its one message; `told` goes into the first and the last metadata."""
         block = fields_of(told) if told else b""
         self._begun = True
         self._stream.begin(ANSWER + block)

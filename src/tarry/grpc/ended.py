@@ -1,4 +1,4 @@
-"""Streams of a connection that ended lately, and by whom: frames that still come for them mean different things.
+"""Streams of a connection that ended lately, and the side that ended each: frames that still come for them mean different things.
 
 A client that has ended a stream sends nothing more on it; one whose stream was ended from here may not know it yet. Only
 the latest are remembered, and data of a stream that is forgotten are let pass: strictness serves nobody there.

@@ -46,7 +46,7 @@ class Sending:
         """Streams that have data for which the client has no room."""
 
     def write(self, data: bytes) -> None:
-        """Send, with what else is written in this turn."""
+        """Send bytes, together with the others of this turn."""
         if not self._unsent:
             self._out.soon(self.flush)
         self._unsent.append(data)

@@ -57,7 +57,7 @@ class PrivateSynapse:
         return self.folder / ENVIRONMENT
 
     def prepare(self, port: int, door_url: str | None, extra: Mapping[str, Any] | None = None) -> None:
-        """Make what is missing, and say anew where it listens and where the door is.
+        """Make missing files, and write anew where Synapse listens and where the door is.
 
         Without a `door_url` the door is told of nothing. `extra` is added to the configuration that is made once.
         """

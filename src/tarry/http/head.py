@@ -23,7 +23,7 @@ _LINE: Final = re.compile(rb"(GET|PUT|POST|DELETE) (/[!$%-;=@-Z_a-z~]*)(?:\?([!$
 
 
 class Fields:
-    """The fields of a head, and what they say about the body and the connection."""
+    """The fields of a head, and the body and connection that they describe."""
 
     __slots__ = ("by_name", "chunked", "expects", "headers", "keep_alive", "length", "old")
 

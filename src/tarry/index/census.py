@@ -22,7 +22,7 @@ Counts = NDArray[np.float64]
 
 
 class CensusFile(NamedTuple):
-    """A file of the index, and what is added to its rows."""
+    """A file of the index, and the columns that are added to its rows."""
 
     path: str
     low_ms: int

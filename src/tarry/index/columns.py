@@ -70,7 +70,7 @@ def index_rows(
 
 
 def taken(records: pa.RecordBatch, rows: NDArray[np.int64]) -> pa.RecordBatch:
-    """Some rows of a batch, in the order given; the batch itself where they are all of it."""
+    """Some rows of a record batch, in the order given; the batch itself if it has no others."""
     return records if len(rows) == records.num_rows else records.take(pa.array(rows))
 
 

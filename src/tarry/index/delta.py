@@ -239,7 +239,7 @@ class TableFolder:
         return f"{self._root.rstrip('/')}/{file.path}"
 
     def open(self, file: CensusFile) -> pq.ParquetFile:
-        """Open a file; raises `IndexMoved` if it is gone, `Damage` if it is not what it should be."""
+        """Open a file; raises `IndexMoved` if it is gone, `Damage` if its bytes are damaged."""
         path = self.name_of(file)
         try:
             return pq.ParquetFile(path, filesystem=self._filesystem, page_checksum_verification=True)
@@ -283,7 +283,7 @@ class TableFolder:
 
 
 class DeltaIndex:
-    """Follows the table's versions and gives views of them."""
+    """Follows the versions of the table, and gives views of each."""
 
     def __init__(self, uri: str, ledger_id: bytes, options: dict[str, str] | None = None) -> None:
         self._place = TableFolder(uri)

@@ -53,7 +53,7 @@ class Folder:
         return [info.path for info in found if info.type != pyarrow.fs.FileType.File]
 
     def sync(self, path: str) -> None:
-        """Sync a file or folder; an object store needs none of it."""
+        """Sync a file or folder; an object store needs no sync."""
         if self.is_local:
             sync_path(path)
 

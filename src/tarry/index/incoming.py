@@ -309,7 +309,7 @@ def _places(
 
 
 def place_of(destination: str, namespace: str | None, place: StagingPlace) -> tuple[tuple[str, str], Terms]:
-    """The full destination with its namespace, and what is in force there; raises `Invalid`."""
+    """The full destination with its namespace, and the policy in force there; raises `Invalid`."""
     scheme, separator, rest = destination.partition("://")
     if separator and scheme in place.outlets:
         if not rest or not rest.isprintable() or " " in rest:

@@ -24,7 +24,7 @@ class IndexMoved(Exception):
 
 
 class StagedBatch(Protocol):
-    """A batch whose files are in the index's folder and in no version of it (R10)."""
+    """A batch whose files are in the index's folder but in no version of the index (R10)."""
 
     @property
     def name(self) -> str:
@@ -40,7 +40,7 @@ class StagedBatch(Protocol):
 
     @property
     def floor_ms(self) -> int:
-        """No message of it fires before this instant."""
+        """The instant before which no message of the batch fires."""
 
     @property
     def files(self) -> Sequence[StagedFile]:

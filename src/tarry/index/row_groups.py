@@ -55,7 +55,7 @@ def written(groups: Sequence[RowGroup]) -> dict[str, str]:
 
 
 def read_groups(parquet: pq.ParquetFile, path: str) -> list[RowGroup]:
-    """The table of an open file; raises `Damage` if it is not what was written."""
+    """The table of an open file; raises `Damage` if its bytes are damaged."""
     stored = (parquet.metadata.metadata or {}).get(GROUPS.encode(), b"")
     crc, _, text = stored.partition(b":")
     if not text or crc != b"%08x" % google_crc32c.value(text):

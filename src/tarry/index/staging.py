@@ -125,7 +125,7 @@ class Stager:
         return not self._hopeless and len(self._bad) < MAX_BAD_ROWS
 
     def finish(self) -> StagedFiles:
-        """Write what is left; everything is synced when this returns."""
+        """Write the remaining rows; all files are synced when this returns."""
         self._write()
         self._wait()
         self._thread.shutdown()
@@ -332,7 +332,7 @@ def _text_hash(text: str) -> int:
 
 
 def _spread(mixed: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Spread every bit over all of them (splitmix64's last steps)."""
+    """Spread every bit over all 64 (the last steps of splitmix64)."""
     mixed = mixed + np.uint64(0x9E3779B97F4A7C15)
     mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)

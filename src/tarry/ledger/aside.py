@@ -1,4 +1,4 @@
-"""Records that are set aside, for whoever reads a ledger beside its server: the file `set-aside` among its segments.
+"""Records that are set aside, for programs that read a ledger beside its server: the file `set-aside` among its segments.
 
 The server says there at each start which seqs it goes on without; the registry is where it remembers them. A reader gets
 these records with the flag `SET_ASIDE` in their kind: nobody takes them for what they were or reads their bodies, but
@@ -55,7 +55,7 @@ def _read(path: str) -> bytes | None:
 
 
 def flagged(frame: Frame, seqs: Collection[int]) -> Frame:
-    """The frame with its records at these seqs flagged; the frame itself where it has none of them."""
+    """The frame with its records at these seqs flagged; the frame itself if it has no such record."""
     rows = [seq - frame.first_seq for seq in seqs if 0 <= seq - frame.first_seq < frame.count]
     if not rows:
         return frame

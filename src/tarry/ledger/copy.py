@@ -150,7 +150,7 @@ class LedgerCopy:
 
     @property
     def ledger_id(self) -> bytes | None:
-        """The ledger's id; None while nothing of it was read."""
+        """The id of the ledger; None until a frame of it was read."""
         return self._state.ledger_id if self._state else self.local_id
 
     @property
@@ -165,7 +165,7 @@ class LedgerCopy:
         return segments[-1].last_seq if segments else self.position.next_seq - 1
 
     def take(self, valid: Valid) -> None:
-        """Take what is valid by the next record of the log; raises `Damage` or `Unavailable` if it cannot be so."""
+        """Take the frames that the next record of the log makes valid; raises `Damage` or `Unavailable` if they do not follow."""
         if isinstance(valid, ValidClaim):
             self._claimed(valid)
         elif isinstance(valid, ValidFrame):
@@ -414,7 +414,7 @@ def _read_head(disk: Disk, folder: str) -> DurableHead | None:
 def _good_segments(
     disk: Disk, folder: str, numbers: list[int], ledger_id: bytes
 ) -> tuple[list[Segment], str]:
-    """The segments up to the first whose header is not what follows, and what is wrong with that one."""
+    """The segments up to the first whose header does not follow, and the fault of that one."""
     good: list[Segment] = []
     for number in numbers:
         path = f"{folder}/{segment_name(number)}"

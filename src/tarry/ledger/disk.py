@@ -53,7 +53,7 @@ class Disk(Protocol):
         """The names in a folder, sorted."""
 
     def rename(self, old: str, new: str) -> None:
-        """Rename a file within a folder, replacing what has the new name."""
+        """Rename a file within a folder, replacing a file of the new name."""
 
     def remove(self, path: str) -> None:
         """Remove a file."""
@@ -156,7 +156,7 @@ class RealDisk:
         return sorted(path.name for path in Path(folder).iterdir())
 
     def rename(self, old: str, new: str) -> None:
-        """Rename, replacing what has the new name."""
+        """Rename a file, replacing a file of the new name."""
         Path(old).rename(new)
 
     def remove(self, path: str) -> None:

@@ -181,7 +181,7 @@ class Ledger:
         return ledger
 
     def look(self) -> None:
-        """Let what has come into a copy that is followed be readable."""
+        """Make the frames readable that have come into a followed copy."""
         if self._followed is not None:
             self._writer.durable_seq = self._followed.copy.last_seq
             self.next_seq = self._writer.durable_seq + 1
@@ -326,7 +326,7 @@ class Ledger:
         return Unavailable("the disk is slower than the requests; try again in a moment")
 
     def commit(self, wait_s: float = 0.0) -> int:
-        """Make what has queued durable, up to the bounds, as one frame; return the number of records.
+        """Make queued units durable, up to the bounds, as one frame; return the number of records.
 
         By hand, if there is no thread for it. A log on other machines may need more calls, and waits up to so long.
         """
@@ -339,7 +339,7 @@ class Ledger:
         self._writer.start(post, defer)
 
     def close(self) -> None:
-        """Write out what has queued, seal, and let go of everything. What was read stays readable."""
+        """Write queued units, seal the ledger, and close its files. What was read stays readable."""
         if self._closed:
             return
         self._closed = True
@@ -352,7 +352,7 @@ class Ledger:
             segment.close()
 
     def read(self, seq: int) -> StoredRecord:
-        """One durable record; `NotFound` if it was reclaimed, `Damage` if it is not what was stored."""
+        """One durable record; raises `NotFound` if it was reclaimed, `Damage` if its bytes are damaged."""
         if seq > self._writer.durable_seq:
             raise NotFound(f"seq {seq} is not durable yet")
         return self._reader.read(seq)

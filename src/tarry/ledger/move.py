@@ -104,9 +104,9 @@ class MoveIn:
         self._claim: LogClaim | None = None
         """The last valid claim of the log."""
         self._begun: LogPosition | None = None
-        """After the first of them."""
+        """The position after the first valid claim."""
         self._position = self._fold.position
-        """After what was valid last."""
+        """The position after the last valid record."""
         self._starts: dict[int, LogPosition] = {}
         self._reached = (0, 0)
         """The place of the last frame that is in the log."""
@@ -282,7 +282,7 @@ class MoveIn:
 
 
 def frames_of(segments: Sequence[Segment]) -> Iterator[FolderFrame]:
-    """Every frame of a ledger, seals too, proved; raises `Damage` where one is not what it should be."""
+    """Every frame of a ledger, seals too, proved; raises `Damage` where one is damaged."""
     for number, segment in enumerate(segments):
         offset, seq = BLOCK_BYTES, segment.first_seq
         try:

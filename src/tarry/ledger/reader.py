@@ -203,7 +203,7 @@ class Reader:
             self.opened(before[-1])
 
     def forget(self, segment: Segment) -> None:
-        """Drop a segment that is being reclaimed, and all that is kept of it."""
+        """Drop a segment that is being reclaimed, with its cached bytes."""
         with self._lock:
             self.segments = [one for one in self.segments if one is not segment]
             self._open.pop(segment.number, None)

@@ -96,7 +96,7 @@ class PutHead(Struct, tag=int(Kind.PUT), array_like=True, frozen=True, gc=False)
 
 
 class ReadPut(PutHead, tag=int(Kind.PUT), array_like=True, frozen=True, gc=False):
-    """The beginning of a `Put`, up to the headers, for whoever gets the message. Decoding as this skips the rest."""
+    """The beginning of a `Put`, up to the headers, for the receiver of the message. Decoding as this skips the rest."""
 
     payload: bytes
     headers: dict[str, str]

@@ -278,7 +278,7 @@ class Segment:
         return header
 
     def scan(self) -> Iterator[Scanned]:
-        """Prove every frame of the newest segment and take note of it; raise `BadFrame`, and `end` says where.
+        """Prove every frame of the newest segment and take note of each; raise `BadFrame`, and `end` says where.
 
         It ends without an error at a header of zeros or when no header fits any more.
         """
@@ -289,7 +289,7 @@ class Segment:
             yield scanned
 
     def scan_from(self, offset: int, first_seq: int, number: int | None) -> Iterator[Scanned]:
-        """Prove frame after frame from here on; raise `BadFrame` at the first that is not what it should be."""
+        """Prove frame after frame from here on; raise `BadFrame` at the first damaged one."""
         data, base = b"", 0
         size_bytes, segment_id = self.size_bytes, self.segment_id
         while offset + HEADER_BYTES <= size_bytes:

@@ -42,7 +42,7 @@ class Spares:
         """Why the last attempt failed; None if it did not."""
 
     def find(self) -> None:
-        """Take in what an earlier run prepared; remove what it did not finish, or in another size."""
+        """Take in spare segments of an earlier run; remove unfinished ones, and those of another size."""
         for name in self._disk.listdir(self._folder):
             match = _NAME.fullmatch(name)
             if not match:

@@ -18,7 +18,7 @@ class Wakeup:
         """Readable once it is rung, for who waits for other things as well."""
 
     def ring(self) -> None:
-        """Wake who waits, or will."""
+        """Wake the thread that waits, or will wait next."""
         os.eventfd_write(self.fd, 1)
 
     def wait(self) -> None:

@@ -181,7 +181,7 @@ class Writer:
         return not self._sent
 
     def commit(self, wait_s: float = 0.0) -> int:
-        """Give the log what has queued as one frame, up to the bounds, if it takes one more; call back for what is durable.
+        """Give the log queued units as one frame, up to the bounds, if it takes one more; call back for durable ones.
 
         Waits up to so long for a log that says later what has become durable. Returns the number of durable records.
         """
@@ -222,7 +222,7 @@ class Writer:
         self._short = True
 
     def _send(self) -> None:
-        """Give the log the held frame, or one of what has queued."""
+        """Give the log the held frame, or a frame of queued units."""
         if self._held is None and self.queue:
             self._held = self._take()
         taken = self._held
@@ -303,7 +303,7 @@ class Writer:
                 self._post(partial(self.on_failed, error))
 
     def _abandon(self) -> None:
-        """Tell everyone who waits that it is not known what became of theirs."""
+        """Fail every waiting unit: nobody knows whether it became durable."""
         batch = [queued for frame in self._sent for queued in frame.batch]
         self._sent.clear()
         if self._held is not None:
@@ -397,7 +397,7 @@ def _is_shortage(error: OSError | MemoryError) -> bool:
 
 
 def _run(dones: list[Done], error: TarryError | None) -> None:
-    """Call every one of them, whatever the others do; the first fault is raised at the end."""
+    """Call every callback, whatever the others do; the first fault is raised at the end."""
     fault: Exception | None = None
     for done in dones:
         try:

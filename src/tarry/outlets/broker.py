@@ -99,7 +99,7 @@ class BrokerOutlet:
         return verdict
 
     async def send_many(self, deliveries: Sequence[Delivery]) -> Sequence[Verdict]:
-        """Publish what is due for one topic."""
+        """Publish due messages of one topic in one call."""
         with self._calls.current():
             return await self._send(deliveries)
 

@@ -73,7 +73,7 @@ class Job(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, options: Mapping[str, str], columns: Sequence[str]) -> "Job":
-        """Check what can be checked before a row is read, and ask the server where to stage."""
+        """Check the terms before a row is read, and ask the server where to stage."""
         given = {name.lower(): value for name, value in options.items()}
         mapping = mapping_of(given)
         mapping.check(list(columns))
@@ -96,7 +96,7 @@ class Job(msgspec.Struct, frozen=True):
         return TaskStaged(name, token, stager.finish())
 
     def adopt(self, messages: Sequence[Any], *, named: bool = False) -> None:
-        """Have everything that was staged accepted; what was not, is removed."""
+        """Have all staged files accepted; if they are not, they are removed."""
         staged = [message for message in messages if isinstance(message, TaskStaged)]
         if not any(message.staged.rows or message.staged.bad for message in staged):
             return
@@ -110,7 +110,7 @@ class Job(msgspec.Struct, frozen=True):
             raise
 
     def remove(self, messages: Sequence[Any]) -> None:
-        """Delete what is known to have been staged for nothing; retention finds the rest."""
+        """Delete files that are known to be staged for nothing; retention finds others."""
         for message in messages:
             if isinstance(message, TaskStaged):
                 remove_staged(self.place, message.token)

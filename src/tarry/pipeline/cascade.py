@@ -77,7 +77,7 @@ def _rows(folder: Folder, file: IndexFile) -> Iterator[pa.Table]:
 
 
 def ends(folder: Folder, rewrite: Rewrite) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The seqs of all dels that concern some files, and those of their own dels whose puts lie in other files."""
+    """The seqs of all dels that concern some files, and of dels in these files whose puts lie in other ones."""
     own = _seqs(folder, [file for file in rewrite.files if file.dels], dels=True)
     others = _seqs(folder, [file for file in rewrite.beside if file.dels], dels=True)
     if not len(own):

@@ -89,7 +89,7 @@ class Pipeline:
         """Whether a signal may end what the main thread does at once."""
 
     def run(self, *, once: bool = False) -> None:
-        """Index what is durable, and go on until stopped. Raises what it cannot go on after."""
+        """Index durable records, and go on until stopped. Raises what it cannot go on after."""
         self._catch_signals()
         try:
             self._work.mkdir(parents=True, exist_ok=True)
@@ -148,7 +148,7 @@ class Pipeline:
 
     @contextlib.contextmanager
     def _explained(self) -> Iterator[None]:
-        """Turn what comes out of Spark into a line; after a signal to stop, it is how a stop looks from here."""
+        """Turn an error of Spark into a line; after a signal to stop, such an error is the stop itself."""
         try:
             yield
         except TarryError:

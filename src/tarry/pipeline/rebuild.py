@@ -50,7 +50,7 @@ class IndexWork:
         self._default_ms = default_ms
 
     def verify(self) -> Comparison:
-        """Compare it with what it ought to hold."""
+        """Compare the rebuilt index with the ledger."""
         return verify(self._spark, pin(self._table, self._place), self._place)
 
     def rebuild(self) -> dict[str, int]:

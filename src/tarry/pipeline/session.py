@@ -207,7 +207,7 @@ class _TooLong(BaseException):
 
 @contextlib.contextmanager
 def _within(seconds: float, told: str) -> Iterator[None]:
-    """Interrupt what is inside after some time, with `Unavailable`. Does nothing outside the main thread."""
+    """Interrupt the block after some time, with `Unavailable`. Does nothing outside the main thread."""
 
     def ring(_number: int, _frame: FrameType | None) -> None:
         raise _TooLong

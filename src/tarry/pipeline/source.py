@@ -72,7 +72,7 @@ class LedgerAddress:
         return cls(None, server, read_token(options.get("token_file")) or os.environ.get(TOKEN_VARIABLE))
 
     def follower(self, patience_s: float = PATIENCE_S) -> Follower:
-        """A reader of it; a server that does not answer is asked again for so long."""
+        """A reader of the ledger; a server that does not answer is asked again for so long."""
         if self._folder is not None:
             return FolderFollower(self._folder)
         assert self._server is not None
@@ -126,7 +126,7 @@ def _nearest(starts: list[int], seq: int, within: int) -> int:
 
 
 def bounds_of(follower: Follower, first_seq: int) -> list[int]:
-    """Where segments begin; raises `NotFound` if what is asked for was reclaimed."""
+    """The seqs at which segments begin; raises `NotFound` if the asked ones were reclaimed."""
     bounds = follower.bounds()
     if first_seq < bounds[0]:
         raise NotFound(f"seq {first_seq} of the ledger has been reclaimed; {bounds[0]} is the first there is")
@@ -239,7 +239,7 @@ class LedgerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadMaxRows(int(self._options.get("rows", BATCH_ROWS)))
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
-        """Take what is durable at this moment, and no more."""
+        """Read up to the present durable head, and no further."""
         self._upto = self._place.follower().durable_seq()
 
     def latestOffset(self, start: dict[str, int], limit: Any) -> dict[str, int]:  # noqa: N802 - Spark's name

@@ -100,7 +100,7 @@ class Task(Struct, frozen=True):
     """Where the ledger is, for batches that only say which ranges they are about."""
 
     def write(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Write the records of one partition that are not covered, and say what was written. On an executor."""
+        """Write the records of one partition that the index does not cover; gives the written files. On an executor."""
         records_in = (after_seq(batch, self.cursor) for batch in records_of(self.place, batches))
         for records in gathered(records_in):
             seqs = records.column("seq")

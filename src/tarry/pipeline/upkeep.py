@@ -26,7 +26,7 @@ ROUNDS = 8
 
 
 class RetentionTimes(Struct, frozen=True, kw_only=True):
-    """How long what is kept."""
+    """How long old versions of the tables, and the history, are kept."""
 
     keep_versions_ms: int = HOUR_MS
     keep_history_ms: int = 90 * DAY_MS

@@ -76,8 +76,8 @@ def pin(table: GuardedTable, place: LedgerAddress) -> Pinned:
     first_seq, cursor = follower.first_seq(), table.cursor()
     if 0 < cursor < first_seq - 1:
         raise Unavailable(
-            f"the index ends at seq {cursor}, but the ledger begins at {first_seq}: it is an older copy, and what is "
-            "between is in neither of them; bring a newer one back"
+            f"the index ends at seq {cursor}, but the ledger begins at {first_seq}: it is an older copy, and the records "
+            "between are in neither of them; bring a newer one back"
         )
     folder = Folder(table.uri)
     adopted: list[Adopt] = []
@@ -171,7 +171,7 @@ def _cancelled(state: CommitState) -> Column:
 
 
 def proved(pinned: Pinned) -> Column:
-    """Whether the ledger or a staged file says what is to become of a seq; else only the index does."""
+    """Whether the ledger or a staged file decides about a seq; else only the index does."""
     by_ledger = (sf.col("seq") >= pinned.first_seq) & (sf.col("seq") < FIRST_BATCH_SEQ)
     by_files = [
         sf.col("seq").between(adopt.first_seq, adopt.first_seq + adopt.count - 1) for adopt in pinned.adopted
@@ -192,7 +192,7 @@ def compared(found: DataFrame, expected: DataFrame) -> DataFrame:
 
 
 def verify(spark: SparkSession, pinned: Pinned, place: LedgerAddress) -> Comparison:
-    """Compare a version of the index with what it ought to hold."""
+    """Compare a version of the index with the ledger."""
     indexed = file_versions(spark, pinned.uri, pinned.files)
     sources = [indexed.filter(~proved(pinned))]
     if pinned.cursor >= pinned.first_seq:

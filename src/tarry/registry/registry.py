@@ -294,7 +294,7 @@ class Registry:
             table.flushed()
 
     def renew(self) -> None:
-        """Let look-ups see what was written since the last time. On the engine's thread.
+        """Let look-ups see the rows that were written since the last time. On the engine's thread.
 
         Until then they all read from one view: without a lock for each, and without SQLite's reading its pages again
         because another connection has written. That is most of what a look-up costs.
@@ -316,7 +316,7 @@ class Registry:
         idempotency_before_ms: int,
         finalised_rows_per_owner: int,
     ) -> None:
-        """Forget what is past its retention, a bounded number of rows at a time. On the registry's thread."""
+        """Forget rows past their retention, a bounded number at a time. On the registry's thread."""
         with self._writer:
             self._forget(
                 "WHERE finalised_at_ms < ? ORDER BY finalised_at_ms, origin_seq LIMIT 5000",

@@ -100,7 +100,7 @@ class SharedSnapshots:
         return min(one.origin.begin.next_seq for one in kept) - 1
 
     def prune(self, ledger_id: bytes, now: datetime | None = None) -> None:
-        """Remove what is older than the two newest snapshots of a ledger, and what uploads have left that did not end."""
+        """Remove snapshots older than the two newest of a ledger, and the files of uploads that did not end."""
         for one in self.newest(ledger_id)[KEPT:]:
             # Without its note the snapshot does not count: it goes first.
             self._storage.remove(one.name + NOTE)
@@ -113,7 +113,7 @@ class SharedSnapshots:
                 self._storage.remove(stored.name)
 
     def fetch(self, snapshot: SharedSnapshot, path: str) -> None:
-        """Write a snapshot into a file, synced; raises `Damage` if it is not what was stored, `NotFound` if it is gone."""
+        """Write a snapshot into a file, synced; raises `Damage` if its bytes are damaged, `NotFound` if it is gone."""
         with contextlib.suppress(FileNotFoundError):
             os.remove(path)
         with self._storage.open(snapshot.name) as stored, open(path, "xb") as file:
@@ -159,11 +159,11 @@ class _Proved:
 
     @property
     def sha256(self) -> str:
-        """The digest of what was read so far."""
+        """The digest of the bytes read so far."""
         return self._digest.hexdigest()
 
     def read(self, size: int = -1) -> bytes:
-        """Read more of it."""
+        """Read the next bytes."""
         piece = self._source.read(size)
         self._digest.update(piece)
         self.size_bytes += len(piece)

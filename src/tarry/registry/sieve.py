@@ -24,7 +24,7 @@ RowKeys = Iterable[tuple[Any, ...]]
 
 
 class Bits:
-    """Four megabytes of them, two for a key."""
+    """Four megabytes of bits, two for each key."""
 
     __slots__ = ("_bytes",)
 
@@ -32,7 +32,7 @@ class Bits:
         self._bytes = bytearray(1 << _BITS - 3)
 
     def add(self, key: tuple[Any, ...]) -> None:
-        """Set those of a key."""
+        """Set the two bits of a key."""
         # The interpreter's own hash, which is another one at every start: nobody can choose keys that fill it.
         found, hashed = self._bytes, hash(key)
         one, other = hashed & _MASK, hashed >> _BITS & _MASK
@@ -46,7 +46,7 @@ class Bits:
         return not found[one >> 3] >> (one & 7) & found[other >> 3] >> (other & 7) & 1
 
     def join(self, others: "Bits") -> None:
-        """Set those that others have."""
+        """Set all bits that are set in another."""
         mine = np.frombuffer(self._bytes, np.uint64)
         mine |= np.frombuffer(others._bytes, np.uint64)
 

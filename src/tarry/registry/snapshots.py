@@ -118,7 +118,7 @@ def unmark(folder: str) -> None:
 
 
 def set_aside(path: str) -> None:
-    """Put a damaged registry out of the way, for whoever wants to look at it."""
+    """Put a damaged registry out of the way, so that it can be looked at."""
     for suffix in ("", "-wal", "-shm"):
         with contextlib.suppress(FileNotFoundError):
             os.replace(path + suffix, f"{path}.damaged{suffix}")

@@ -22,7 +22,7 @@ V = TypeVar("V")
 
 
 class RegistryDamage(Damage):
-    """The registry is not what was written. Its newest snapshot and the ledger hold all that it did."""
+    """A row of the registry differs from the one that was written. Its newest snapshot and the ledger hold all that it did."""
 
     code = "registry-damage"
 
@@ -176,7 +176,7 @@ class Table(Generic[V]):
             raise self._tell(trouble(self.name, error)) from error
 
     def decode(self, body: bytes, crc: int) -> tuple[tuple[Any, ...], tuple[Any, ...], V]:
-        """Key, searched columns and value of a row; raises `Damage` if it is not what was written."""
+        """Key, searched columns and value of a row; raises `Damage` if its bytes are damaged."""
         if google_crc32c.value(body) != crc:
             raise self._tell(RegistryDamage(self.name, "a row fails its checksum"))
         row: tuple[tuple[Any, ...], tuple[Any, ...], V] = self._decoder.decode(body)

@@ -105,7 +105,7 @@ class DataFolder:
                 raise DataFolderError(explain(file, error)) from None
 
     def id_check(self) -> bytes:
-        """Shows which key this is, and tells nothing of it."""
+        """A check value that tells id keys apart, and reveals no key."""
         return hashlib.blake2b(b"tarry id key", key=self.id_key(), digest_size=16).digest()
 
     def _make_id_key(self, file: Path) -> bytes:

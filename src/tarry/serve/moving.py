@@ -1,4 +1,4 @@
-"""Moving a data folder's ledger into the configured log, or out of it, with what goes along: the id key, and the registry.
+"""Moving a data folder's ledger into the configured log, or out of it, with its id key: the id key, and the registry.
 
 `tarry.ledger.move` moves the ledger itself and says what a crash leaves. All that is found out before it begins changes nothing.
 """

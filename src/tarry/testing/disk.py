@@ -1,4 +1,4 @@
-"""A disk in memory that loses what was not synced, and fails when told to.
+"""A disk in memory that loses unsynced writes, and fails when told to.
 
 It keeps two images of everything. The volatile one is what the running program sees; the durable one
 is what is on the medium. The faults, all drawn from the generator that is passed in:
@@ -143,7 +143,7 @@ class SimulatedFile:
         disk.end()
 
     def close(self) -> None:
-        """Let go of it."""
+        """Close the file."""
         self._life = None
 
     def _check(self) -> None:

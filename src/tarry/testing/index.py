@@ -69,7 +69,7 @@ class SimulatedIndex:
         return SimulatedView(self, STAGED_ONLY, 0, {}, set()).with_batches(batches)
 
     def readable(self, version: int) -> bool:
-        """Whether the files of a version are still there; those of batches always are."""
+        """Whether the files of a version are still there; files of batches always are."""
         return version == STAGED_ONLY or version >= self._oldest
 
     def rows_of(self, files: Sequence[StagedFile], first_seq: int, floor_ms: int) -> dict[Key, Row]:
@@ -104,7 +104,7 @@ class SimulatedIndex:
             self._commit()
 
     def flush(self, ledger: Ledger, upto_seq: int | None = None) -> None:
-        """Index what is durable, or less of it."""
+        """Index durable records, up to some seq."""
         upto = ledger.durable_seq if upto_seq is None else min(upto_seq, ledger.durable_seq)
         # A new index begins with the ledger; all that lived before was carried forward.
         first = self._cursor + 1 if self._cursor else ledger.first_seq

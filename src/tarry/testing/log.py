@@ -70,7 +70,7 @@ class SimulatedPartition:
         return ticket
 
     def deliveries(self, wait_s: float) -> list[LogDelivery]:
-        """Outcomes of records; with a wait, at least one more of them comes into the log, if it can be reached."""
+        """Outcomes of records; with a wait, at least one more record comes into the log, if it can be reached."""
         random = self._log.random
         if not self.unreachable:
             most = len(self._under_way)
@@ -114,7 +114,7 @@ class SimulatedPartition:
             self._log.trim(offset)
 
     def sever(self, reason: str = "the connection is broken") -> None:
-        """Break the connection; of what is on its way, some of the first may still come into the log."""
+        """Break the connection; the first of the records on their way may still come into the log."""
         reported = self._told + len(self._reports)
         for ticket in range(reported, self._tickets):
             self._reports.append(LogDelivery(ticket, None, reason))
@@ -123,7 +123,7 @@ class SimulatedPartition:
             self._under_way.pop()
 
     def close(self) -> None:
-        """Let go of it; what is on its way may still arrive."""
+        """Close the connection; records on their way may still arrive."""
         self.closed = True
 
     def _check(self) -> None:

@@ -64,6 +64,6 @@ class MovedAlarm(Alarm):
         self._clock = clock
 
     def set(self, at_ms: int) -> None:
-        """Ring at an instant of the moved clock, if nothing moves it before; whoever does has to wake the driver."""
+        """Ring at an instant of the moved clock, if nobody moves it before; the mover has to wake the driver."""
         wait_ms = max(0, at_ms - self._clock.now_ms()) if self._clock.runs else RESET_MS
         super().set(SystemClock().now_ms() + wait_ms)

@@ -46,7 +46,7 @@ class Attempt:
             self._outlet.arrivals.append(Arrival(self._outlet.clock.now_ms(), self.delivery))
 
     def answer(self, verdict: Verdict) -> None:
-        """The engine hears what came of it; the attempt is over."""
+        """Give the engine the verdict; the attempt is over."""
         self._outlet.answer([(self, verdict)])
 
 
@@ -94,7 +94,7 @@ class SimulatedOutlet:
         self.under_way += [Attempt(self, delivery, told, now_ms) for delivery in deliveries]
 
     def answer(self, verdicts: Sequence[tuple[Attempt, Verdict]]) -> None:
-        """The engine hears what came of attempts, of all of them at one time."""
+        """Give the engine the verdicts on several attempts at one time."""
         for attempt, verdict in verdicts:
             if isinstance(verdict, Delivered):
                 attempt.arrive()
@@ -102,6 +102,6 @@ class SimulatedOutlet:
         verdicts[0][0].told([(attempt.delivery.id, verdict) for attempt, verdict in verdicts])
 
     def forget(self) -> list[Attempt]:
-        """The process is gone, and with it everyone who waits for a verdict; gives what was under way."""
+        """Forget the attempts under way, as when the process dies; gives their deliveries."""
         lost, self.under_way = self.under_way, []
         return lost

@@ -185,7 +185,7 @@ class World(Insides):
         return self.side
 
     def follow(self) -> None:
-        """As a standby, read what is new in the log, and let an engine follow it, from which `start` goes on."""
+        """As a standby, read new records of the log, and let an engine follow it, from which `start` goes on."""
         side = self.side or self.stand_by()
         while side.follow(_WAIT_S):
             pass
@@ -198,7 +198,7 @@ class World(Insides):
             pass
 
     def claim(self) -> ReplicatedLog:
-        """Become the owner of the log, as a standby or anew; `start` makes an engine of it. Raises what a claim raises."""
+        """Become the owner of the log, as a standby or anew; `start` makes its engine. Raises what a claim raises."""
         side = self.side or self.stand_by()
         self._claims += 1
         side.claim(self.clock.now_ms(), f"{self.node} {self._claims}".encode(), _LEDGER_ID)
@@ -231,7 +231,7 @@ class World(Insides):
         self._end_engine()
 
     def _disconnect(self) -> None:
-        """Let go of the log; what is on its way there may still arrive."""
+        """Let go of the log; records on their way there may still arrive."""
         self.side = None
         if self.connection is not None:
             self.connection.closed = True
@@ -261,7 +261,7 @@ class World(Insides):
         return self._engine is not None
 
     def commit_some(self, *, wait: bool) -> int:
-        """Give the log a frame and hear of others, if there are any; with a log, more of them may be on their way then."""
+        """Give the log a frame and take outcomes of others; with a replicated log, more frames may then be on their way."""
         records = self.ledger.commit(_WAIT_S if wait else 0.0)
         self.engine.pump()
         return records
@@ -290,7 +290,7 @@ class World(Insides):
     # Everything
 
     def run(self, ms: int = 0) -> None:
-        """Let so much time pass and do all there is to do at each instant; what is sent is delivered."""
+        """Let so much time pass, with all the work of each instant; sent messages are delivered."""
         goal_ms = self.clock.now_ms() + ms
         while True:
             wake_ms = self._run_out()

@@ -84,7 +84,7 @@ class RetryTopics:
         return f"{self.topic}-{self.subscription}-RETRY"
 
     def name_of(self, entry: Entry, topic: str) -> str:
-        """A name for an entry that no other one has, those of a topic that was deleted and made again included."""
+        """A name that no other entry has, nor an entry of a deleted topic of the same name."""
         name = f"{topic}/{self.subscription}/{entry.entry_id}/{entry.published_at_ms}"
         return hashlib.blake2b(name.encode(), digest_size=16).hexdigest()
 

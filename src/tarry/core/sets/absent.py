@@ -28,7 +28,7 @@ class Absent:
         return sum(_count(block) for block in self._blocks())
 
     def first(self, count: int) -> NDArray[np.int64]:
-        """The first so many of them, in order."""
+        """The first so many absent seqs, in order."""
         found = [np.empty(0, np.int64)]
         for block in self._blocks():
             if count <= 0:

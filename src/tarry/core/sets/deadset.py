@@ -67,7 +67,7 @@ class DeadSet:
         return np.union1d(self._young.between(first, last), self._old.between(first, last))
 
     def frozen(self) -> FrozenSeqs:
-        """All of them as they are now, for another thread to ask."""
+        """The dead seqs of this moment, for another thread to ask."""
         both = self._old.copy()
         both.merge(self._young.copy())
         return both.frozen()
@@ -81,5 +81,5 @@ class DeadSet:
             self._young = SeqSet(self._block_bits)
 
     def forget_old(self, upto_seq: int) -> None:
-        """Forget old ones up to a seq, whole blocks of them; what lies in the block of that seq stays."""
+        """Forget dead seqs up to a seq by whole blocks; the block of that seq stays."""
         self._old.drop_upto(upto_seq)

@@ -269,7 +269,7 @@ class SeqSet:
 
 
 class FrozenSeqs:
-    """A set of seqs as it was at one moment, all of it one bitmap: many can be asked about at once, in any order."""
+    """A set of seqs as it was at one moment, as one bitmap: many can be asked about at once, in any order."""
 
     def __init__(self, blocks: Mapping[int, bytes], block_bits: int = BLOCK_BITS) -> None:
         self._bits = block_bits

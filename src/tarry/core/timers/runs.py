@@ -28,7 +28,7 @@ Keep = Callable[[NDArray[np.int64]], NDArray[np.bool_]]
 
 
 class Runs:
-    """Sorted runs of entries that are taken from in the order of the keys of them all."""
+    """Sorted runs of entries, from which entries are taken in the order of their keys over all runs."""
 
     def __init__(self, run_limit: int = RUN_LIMIT) -> None:
         self.run_limit = run_limit
@@ -117,7 +117,7 @@ class Runs:
     # Dropping
 
     def drop_seqs_upto(self, seq: int) -> int:
-        """Remove every entry whose seq is at most `seq`; the number of them."""
+        """Remove every entry whose seq is at most `seq`; gives how many."""
         before = self._count
         for number, run in list(self._runs.items()):
             if run.first_seq <= seq:
@@ -127,7 +127,7 @@ class Runs:
         return before - self._count
 
     def filter_stepwise(self, keep: Keep) -> Iterator[int]:
-        """Remove what is not to be kept, one run at a time: yields the number removed after each.
+        """Remove the entries that are not to be kept, one run at a time: yields the number removed after each.
 
         Anything may be done between the steps. What was there at the first step, and was not taken
         meanwhile, has been asked about after the last. What was added meanwhile has perhaps not.

@@ -72,7 +72,7 @@ class TimerQueue:
 
     @property
     def nbytes(self) -> int:
-        """Bytes held by the entries, by the room for more, and by what was taken and not yet given back."""
+        """Bytes held by the entries, by the space for more, and by memory that was taken and not given back yet."""
         arrays = sum(run.nbytes for run in self._runs) + sum(array.nbytes for array in self._buffer)
         return arrays + len(self._fresh) * FRESH_ENTRY_BYTES
 
@@ -130,12 +130,12 @@ class TimerQueue:
         return self._runs.take(key, len(self._runs))
 
     def drop_seqs_upto(self, seq: int) -> int:
-        """Remove every entry whose seq is at most `seq`; the number of them."""
+        """Remove every entry whose seq is at most `seq`; gives how many."""
         self._spill_all()
         return self._runs.drop_seqs_upto(seq)
 
     def filter(self, keep: Keep) -> int:
-        """Remove the entries whose seq `keep` does not answer with true; the number of them."""
+        """Remove the entries for whose seq `keep` is not true; gives how many."""
         return sum(self.filter_stepwise(keep))
 
     def filter_stepwise(self, keep: Keep) -> Iterator[int]:

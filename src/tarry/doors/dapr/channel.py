@@ -72,7 +72,7 @@ class Channel(Protocol):
     """An application."""
 
     async def subscriptions(self) -> list[AppSubscription]:
-        """Ask what it subscribes to, until it answers."""
+        """Ask the application for its subscriptions, until it answers."""
 
     async def actors(self) -> list[str]:
         """Ask once which types of actors it hosts."""

@@ -94,7 +94,7 @@ def binary_of_parent(parent: str) -> bytes:
 
 
 class EventOrigin(Struct, frozen=True):
-    """Where an event is published, and by whom."""
+    """The place where an event is published, and its publisher."""
 
     pubsub: str
     topic: str
@@ -223,7 +223,7 @@ def _data_field(data: bytes, content_type: str) -> tuple[bytes, bytes]:
 
 
 def _complete(data: bytes, place: EventOrigin, trace: Trace, now_ms: int, expires_at_ms: int | None) -> bytes:
-    """An application's own event with what the runtime sets and what it fills in."""
+    """An application's own event, with the attributes that the runtime sets or fills in."""
     try:
         data.decode()
         given = _decode_object(data)

@@ -82,7 +82,7 @@ class DelayedTopic:
                 await asyncio.sleep(next(waits))
 
     async def close(self) -> None:
-        """Receive no more; what is held comes again, here or at another instance."""
+        """Receive no more; messages held here come again, here or at another instance."""
         if self._subscribed is not None:
             await self._subscribed.close()
         await self._due.close()

@@ -106,7 +106,7 @@ def _published(id_: str) -> Response:
 
 
 def _names(request: Request) -> tuple[str, str]:
-    """The component and the topic in the path; what is missing is empty, and refused as Dapr refuses it."""
+    """The component and the topic in the path; a missing one is empty, and refused as Dapr refuses it."""
     return request.params.get("pubsub", ""), request.params.get("topic", "")
 
 

@@ -50,7 +50,7 @@ class Metadata:
         self._engine = engine
 
     def check_ready(self, app_id: str | None) -> None:
-        """Raise `Refusal` unless what is published now reaches the application; `app_id` is whom the asker means."""
+        """Raise `Refusal` unless a message published now reaches the application; `app_id` is the one that the request names."""
         waits_for = self._subscriptions.waits_for if self.started else "the server"
         if waits_for is not None:
             raise Refusal(errors.NOT_READY, f"dapr is not ready: [{waits_for}]")

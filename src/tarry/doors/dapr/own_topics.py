@@ -50,7 +50,7 @@ class EngineTopics:
 
 
 class OwnSubscription:
-    """A consumer of one of Tarry's own topics, and the receivers of what it gets.
+    """A consumer of one of Tarry's own topics, and the receivers of its entries.
 
     If the topic or the subscription is deleted, it subscribes again: the application still wants what comes.
     """

@@ -106,7 +106,7 @@ class Planning:
         metadata: dict[str, str],
         trace: Trace | None,
     ) -> list[Planned]:
-        """Read a bulk publish; raises `Refusal` if any of it is wrong."""
+        """Read a bulk publish; raises `Refusal` if any part of it is wrong."""
         mounted = self.find(pubsub, topic)
         # Whether the payloads are raw is said of the request, not of an entry.
         raw = self._is_raw(mounted, metadata)
@@ -218,7 +218,7 @@ class Planning:
         return Planned(mounted, topic, data, content_type, timing.metadata, timing.due_at_ms, timing.repeat)
 
     def _due(self, mounted: Mounted, metadata: Mapping[str, str], now_ms: int) -> tuple[int, str | None]:
-        """The due instant, and what is still to come after it; raises `Refusal`."""
+        """The due instant, and the occurrences that follow it; raises `Refusal`."""
         if not self._preview or not mounted.definition.delayed:
             where = (
                 f"set enableDelayedMessaging in the metadata of component {mounted.name}"

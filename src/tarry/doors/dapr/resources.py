@@ -1,4 +1,4 @@
-"""YAML files in Dapr's format, read document by document; whoever needs a kind of resource takes its documents.
+"""YAML files in Dapr's format, read document by document, and given out by kind of resource.
 
 Whatever is wrong is refused with the file, the document's number and the field, so that it can be mended at once.
 """
@@ -91,7 +91,7 @@ class Document(Struct, frozen=True):
         return value
 
     def version(self, *versions: str) -> str:
-        """The `apiVersion`, which must be one of these."""
+        """The `apiVersion` of a document, which must be among the given ones."""
         found = self.text("apiVersion")
         if found not in versions:
             raise self.refuse("apiVersion", f"{found!r} is not one of {', '.join(versions)}")

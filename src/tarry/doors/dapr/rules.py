@@ -60,7 +60,7 @@ class RuleToken(NamedTuple):
 
 
 def compile_rule(text: str) -> Expression:
-    """Read a rule; raises `Invalid` with what is wrong."""
+    """Read a routing rule; raises `Invalid` with its mistake."""
     return _Parser(text).whole()
 
 

@@ -36,7 +36,7 @@ class EnvironmentSecrets:
 
 
 class FileSecrets:
-    """Secrets in a JSON file; what is nested has its path as its name, unless the store is multi-valued."""
+    """Secrets in a JSON file; a nested secret has its path as its name, unless the store is multi-valued."""
 
     def __init__(self, content: Mapping[str, Any], separator: str, *, multi_valued: bool) -> None:
         self._values: dict[str, str | dict[str, str]] = {}

@@ -32,7 +32,7 @@ class Opener(Protocol):
     async def open_stream(
         self, caller: Caller, subscription: AppSubscription, deliver: Deliver
     ) -> Subscribed:
-        """Subscribe as far as the caller's token reaches, and deliver what comes."""
+        """Subscribe as far as the caller's token reaches, and deliver the messages that come."""
 
     def end_stream(self, subscription: AppSubscription) -> None:
         """A subscription that was opened is over."""

@@ -83,7 +83,7 @@ class Subscribing:
             self.waits_for = None
 
     async def _ask(self, channel: Channel) -> list[AppSubscription]:
-        """Ask the application what Dapr asks of it at a start, unless that is switched off."""
+        """Ask the application the questions that Dapr asks at a start, unless they are switched off."""
         disabled = self._app.disable_init_endpoints
         if "config" not in disabled and (types := await channel.actors()) and self._app.sidecar_http is None:
             _log.warning(

@@ -22,7 +22,7 @@ class Gate:
         self._known_hosts: set[bytes] = set()
 
     def let_in(self, request: Request) -> Caller:
-        """The sender of a request; raises for whom is not let in, and for who is too fast."""
+        """The caller behind a request; raises 401 or 403 for one that may not come in, and 429 for one that is too fast."""
         get = request.fields.by_name.get
         encoding = get(b"content-encoding")
         if encoding is not None and encoding.lower() != b"identity":

@@ -69,7 +69,7 @@ class Content(Times, kw_only=True):
 
 
 class BatchLine(Content, kw_only=True):
-    """One line of a batch; what it does not say may be a default of the request."""
+    """One line of a batch request; absent fields take the defaults of the request."""
 
     destination: str | None = None
     namespace: str | None = None
@@ -123,7 +123,7 @@ class RetryRequest(Times, kw_only=True):
 
 
 class ListQuery(MessageQuery, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which messages to list; what is not given does not filter."""
+    """A query that chooses the messages of a list; absent fields do not filter."""
 
     due_from_ms: Milliseconds | None = None
     due_to_ms: Milliseconds | None = None
@@ -264,7 +264,7 @@ class MessagesAnswer(Struct, kw_only=True):
 
 
 class AdoptedAnswer(Struct, kw_only=True):
-    """A batch that was adopted, and what is left of it."""
+    """An adopted batch, and how many of its messages still wait."""
 
     name: str
     count: int

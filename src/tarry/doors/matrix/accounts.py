@@ -122,7 +122,7 @@ def token_of(request: MatrixRequest) -> bytes:
 
 
 def _masquerade(request: MatrixRequest) -> str:
-    """The parameters that say for whom a request speaks, as a query for the homeserver."""
+    """The parameters that name the user for whom a request speaks, as a query for the homeserver."""
     raw = request.raw_query
     # Nearly none does: the query is not read for it.
     if b"user_id" not in raw and b"device_id" not in raw and b"%" not in raw:

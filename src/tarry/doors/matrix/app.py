@@ -65,7 +65,7 @@ class MatrixServed:
         self._endpoint = operation.endpoint(endpoints)
 
     def serve(self, request: MatrixRequest, account: Account | None, _: Request) -> Outcome:
-        """Call the endpoint, for users once it is known who asks."""
+        """Call the endpoint, a user's once the user is known."""
         if self.reach == "user":
             if account is None:
                 return self._ask(request)

@@ -38,7 +38,7 @@ class EventToSend(Struct, frozen=True, kw_only=True):
 
 
 def check_event(event: EventToSend) -> None:
-    """Raise for what can never be an event. Whether it may be sent is for the homeserver to say, when it is sent."""
+    """Raise `MatrixError` unless the request can be an event. Whether it may be sent is for the homeserver to say, when it is sent."""
     _check_name("room id", event.room_id)
     if not event.room_id.startswith("!") or len(event.room_id) < 2:
         raise MatrixError(400, "M_INVALID_PARAM", "The room id does not begin with an exclamation mark.")

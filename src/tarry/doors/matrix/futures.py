@@ -44,7 +44,7 @@ PAGE: Final = 100
 
 
 class Futures:
-    """The endpoints of the draft but for the batch, and what they share with it."""
+    """The endpoints of the draft but for the batch, and the code that these share with it."""
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts

@@ -1,4 +1,4 @@
-"""Looking at one's delayed events: the lists of the seed, and one event as merged.
+"""The endpoints that show a user's delayed events: the lists of MSC4140's draft, and one event as in the merged version.
 
 A page holds up to ten of each kind. One token goes on in both arrays; it holds nothing but places in the two orders, so that it
 stays good while events come, go and restart.

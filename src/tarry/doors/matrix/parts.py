@@ -10,7 +10,7 @@ from tarry.outlets.matrix.homeserver import Homeserver
 
 
 class Parts(Struct, frozen=True):
-    """The engine, who asks, the homeserver behind, and the settings."""
+    """The engine, the accounts, the homeserver behind, and the settings."""
 
     engine: Engine
     accounts: Accounts

@@ -92,6 +92,6 @@ def _as_text(fields: Iterable[tuple[bytes, bytes]]) -> list[tuple[str, Any]]:
 
 
 def is_passed_on(raw_path: bytes) -> bool:
-    """Whether a path is under the prefixes, also for whoever resolves dots, quoted ones too, or takes backslashes for slashes."""
+    """Whether a path is under the prefixes, also where a server resolves dots, quoted or not, or backslashes."""
     read = normpath(unquote_to_bytes(raw_path).replace(b"\\", b"/"))
     return raw_path.startswith(PREFIXES) and (read + b"/").startswith(PREFIXES)

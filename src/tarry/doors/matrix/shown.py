@@ -40,7 +40,7 @@ def _merged_end(view: MessageView, unstable: bool) -> dict[str, Any]:
 
 
 def finalised_body(view: MessageView, unstable: bool) -> dict[str, Any]:
-    """A finalised event as the seed shows it."""
+    """A finalised event as MSC4140's draft shows it."""
     sent = view.state is State.SENT
     error = _shown_error(view, unstable)
     by = "action" if view.commanded or not sent else "delay"

@@ -99,7 +99,7 @@ class Transactions:
         raise MatrixError(404, "M_NOT_FOUND", "The application service has no such user or room.")
 
     def check(self, request: MatrixRequest) -> None:
-        """Raise for who is not the homeserver."""
+        """Raise `MatrixError` unless the request shows the homeserver's token."""
         shown = request.http.bearer or (request.parameter("access_token") or "").encode()
         wanted = self._parts.settings.hs_token.encode()
         if not shown:
@@ -135,14 +135,14 @@ class Transactions:
             self._departures.left(state_key)
 
     def _sent_at_ms(self, seen: _Seen) -> int:
-        """When an event was sent, by the homeserver's word; what was scheduled after that is not older than it."""
+        """The instant at which the homeserver says that an event was sent; delayed events scheduled after it are younger."""
         now_ms = self._parts.clock.now_ms()
         age_ms = 0 if seen.unsigned is None else seen.unsigned.age or 0
         return min(now_ms - age_ms, now_ms if seen.origin_server_ts is None else seen.origin_server_ts)
 
 
 def _read(raw: Raw) -> _Seen | None:
-    """An event of a transaction; None for what is not even that. The homeserver would send it for ever."""
+    """An event of a transaction; None for a value that is no event. The homeserver would send it for ever."""
     try:
         return _seen_decoder.decode(raw)
     except UNREADABLE:

@@ -73,7 +73,7 @@ class AvroSchema:
         return found
 
     def _collect(self, node: Any, space: str) -> None:
-        """Check the shape of a node and all below it, and remember what has a name."""
+        """Check the shape of a node and of all nodes below it, and remember the named types."""
         if isinstance(node, list):
             for branch in node:
                 self._collect(branch, space)

@@ -42,7 +42,7 @@ class Broker:
         return found
 
     def forget_idle(self, topic: str) -> None:
-        """Let go of what is known of a topic to which nobody produces."""
+        """Forget the state of topics to which nobody produces."""
         found = self.producing.get(topic)
         if found is not None and found.idle:
             del self.producing[topic]

@@ -204,7 +204,7 @@ class PulsarConnection(PulsarPeer):
             self.close()
 
     def close(self) -> None:
-        """Let go of everything; the shell closes the transport once what was written is sent."""
+        """Let go of producers and consumers; the shell closes the transport once the written bytes are sent."""
         if self.closed:
             return
         self.closed = True

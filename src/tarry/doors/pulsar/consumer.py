@@ -116,13 +116,13 @@ class PulsarConsumer:
         self.connection.send(type=_Type.CLOSE_CONSUMER, close_consumer=closed)
 
     def acknowledge(self) -> None:
-        """Acknowledge what has gathered."""
+        """Send the gathered acknowledgements to the engine."""
         if self._acks and self.engine is not None:
             acks, self._acks = self._acks, []
             self.engine.ack(acks).then(lambda _: None)
 
     def gather(self, entry_ids: list[int]) -> None:
-        """Acknowledge these, with what else comes now."""
+        """Gather acknowledgements, to be sent with the others of this turn."""
         self._acks += entry_ids
 
 

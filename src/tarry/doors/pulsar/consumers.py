@@ -176,7 +176,7 @@ class Consumers:
     # Acknowledging
 
     def flush(self) -> None:
-        """Acknowledge what has gathered."""
+        """Send the gathered acknowledgements of all consumers to the engine."""
         if self._fed:
             fed, self._fed = self._fed, {}
             for consumer in fed:

@@ -93,7 +93,7 @@ class Producing:
         return ones
 
     def leave(self, one: Claimant) -> None:
-        """A producer goes; who waits may be next."""
+        """A producer goes; a waiting one may be next."""
         if self.by_name.get(one.name) is one:
             del self.by_name[one.name]
         self._waiting = deque(pair for pair in self._waiting if pair[0] is not one)

@@ -35,7 +35,7 @@ class Malformed(Exception):
 
 
 class BadChecksum(Exception):
-    """A message that is not what was sent."""
+    """A message whose bytes do not fit its checksum."""
 
 
 class Frames:
@@ -49,7 +49,7 @@ class Frames:
         self._needed_bytes = 0
 
     def feed(self, data: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """Each whole frame, as its command and what follows that; raises `Malformed` at the first that is none."""
+        """Each whole frame, as its command and what follows that; raises `Malformed` at the first malformed frame."""
         if self._parts:
             self._parts.append(data)
             self._held_bytes += len(data)

@@ -57,7 +57,7 @@ class PulsarPeer:
     # Bytes out
 
     def write(self, data: bytes) -> None:
-        """Send bytes, with what else is being gathered."""
+        """Send bytes, together with those gathered in this turn."""
         if self._unsent is not None:
             self._unsent.append(data)
             self._unsent_bytes += len(data)
@@ -102,7 +102,7 @@ class PulsarPeer:
         return False
 
     def mind_reading(self) -> None:
-        """Read no more from a client that is held up, by what it owes or by its token's rate."""
+        """Read no more from a client that is held up, by unread answers or by its token's rate."""
         over = self.held_up or self._owed_bytes > self.broker.settings.max_connection_bytes
         if over != self._paused and not self.closed:
             self._paused = over
@@ -111,7 +111,7 @@ class PulsarPeer:
     # Who it is
 
     def require(self, topic: str, command: int) -> TopicName:
-        """A topic by its name, if the client may use this command on it; raises what is wrong."""
+        """A topic by its name, if the client may use this command on it; else raises the refusal."""
         if self.broker.stopping:
             raise Unavailable("the server is stopping")
         name = parse_topic(text(topic))
@@ -132,11 +132,11 @@ class PulsarPeer:
 
     @property
     def is_cpp(self) -> bool:
-        """Whether it is the C++ client or one built on it, as those of Python and Node.js are."""
+        """Whether the client is the C++ client or built on it, as those of Python and Node.js are."""
         return self.client_version.startswith("Pulsar-CPP")
 
     def attempt(self, request_id: int, work: Callable[[], None]) -> None:
-        """Do what a request asks for; what is wrong with it is its answer."""
+        """Carry out a request; an error becomes its answer."""
         try:
             work()
         except TarryError as error:

@@ -211,7 +211,7 @@ class Producer:
         return frame(wire.BaseCommand(type=_Type.SEND_ERROR, send_error=answer))
 
     def publish(self, *, gather: bool = False) -> None:
-        """Publish what has gathered, behind what waits already.
+        """Publish the gathered entries, behind those that wait already.
 
         Where more may be gathered it waits while other SENDs are under way: what comes meanwhile is handed over together, and one handing
         over costs as much as some dozens of messages.

@@ -39,7 +39,7 @@ class Producers:
             producer.take(send, message)
 
     def flush(self) -> None:
-        """Publish what has gathered: something else comes that must find it."""
+        """Publish the gathered entries of all producers: something else comes that must find it."""
         if self._fed:
             fed, self._fed = self._fed, {}
             for producer in fed:

@@ -115,7 +115,7 @@ class Admission:
             return failed(error)
 
     def any_repeated(self, messages: Sequence[Message]) -> bool:
-        """Whether one of these may be a request that came before: then they have to be accepted as messages, not as columns."""
+        """Whether one of these requests may have come before: then they have to be accepted as messages, not as columns."""
         return self._idempotency.any_seen(messages)
 
     def _traced(self, messages: Sequence[Message], take: Callable[[bytes | None], Answer[T]]) -> Answer[T]:
@@ -307,7 +307,7 @@ class _Unit:
 
 
 def _checked(messages: Sequence[Message | TarryError]) -> list[Message]:
-    """The messages, if each of them can be one; raises the first error."""
+    """The requests as messages; raises the first error."""
     for message in messages:
         if isinstance(message, TarryError):
             raise message

@@ -302,7 +302,7 @@ class Adoption:
         self._cancel_each(keys, lambda: self._cancel_moved(batch, batch.first_seq, answer), answer)
 
     def _cancel_moved(self, batch: Batch, from_seq: int, answer: Answer[BatchView]) -> None:
-        """Cancel messages with a version of their own, which the registry knows; a page of them at a time."""
+        """Cancel messages that have a version of their own, which the registry knows, a page at a time."""
 
         def flushed(flush: Answer[None]) -> None:
             try:

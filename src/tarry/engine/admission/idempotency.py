@@ -41,7 +41,7 @@ class Idempotency:
         return self._journal.once_durable(lambda: scheduled, known.origin.seq)
 
     def any_seen(self, messages: Sequence[Message]) -> bool:
-        """Whether the key of one of these was seen before, or cannot be looked up."""
+        """Whether one of these idempotency keys was seen before, or cannot be looked up."""
         holders: dict[tuple[str, str | None, str], Holder | None] = {}
         for message in messages:
             place = message.destination, message.namespace, message.owner

@@ -90,7 +90,7 @@ class Naming:
         return request.answer
 
     def _turn(self, place: _Name, fetched: Fetched | None = None) -> None:
-        """Decide the requests for a name, up to one that has to wait; whoever it waits for comes here again."""
+        """Decide the requests for a name, up to one that has to wait; the end of that wait leads here again."""
         line = self._lines[place]
         while line:
             decided = self._decide(place, line[0], fetched)

@@ -54,7 +54,7 @@ class BodyNotAtHand(Exception):
 
 
 class Fetch(NamedTuple):
-    """Keys whose bodies are wanted, in order, and who is given them, perhaps in several parts."""
+    """A request for the bodies of some keys, in order, and the callback that takes them, perhaps in several pieces."""
 
     keys: Sequence[Key]
     found: Callable[[Sequence[Key], list[Body]], None]
@@ -192,7 +192,7 @@ class Bodies:
         return absent
 
     def hold(self, keys: Sequence[Key], done: Callable[[], None]) -> None:
-        """Have bodies held, and say when they are; none of them is absent then."""
+        """Fetch bodies and hold them; calls back once none is absent."""
         left = len(keys)
 
         def found(some: Sequence[Key], bodies: list[Body]) -> None:
@@ -205,7 +205,7 @@ class Bodies:
         self._fetch(Fetch(sorted(keys), found))
 
     def look_up(self, key: Key, then: Callable[[Body], None]) -> None:
-        """Fetch one body, for whoever asks, without holding it."""
+        """Fetch one body without holding it."""
         self._fetch(Fetch([key], lambda _, bodies: then(bodies[0])))
 
     def _fetch(self, fetch: Fetch) -> None:

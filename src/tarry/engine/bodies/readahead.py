@@ -97,7 +97,7 @@ class Readahead:
         self._whole: dict[int, _Slice] = {}
         """By their first seqs: large slices of which nothing was taken yet. They are taken as a whole, if they can be."""
         self._ready: dict[int, _Slice] = {}
-        """By seq: what else was read, with others."""
+        """By seq: the slice in which a version was read, once part of that was taken."""
         self._bytes = 0
         self._wanted = np.empty(0, np.int64)
         """Seqs that were found and are not read yet."""
@@ -236,7 +236,7 @@ class Readahead:
             self._wanted = self._wanted[:0]
 
     def _prepare(self, reads: DueBatch) -> None:
-        """Have doors prepare what they will show, if all of them go to one topic."""
+        """Have doors prepare the entries of a slice, if all of its messages go to one topic."""
         if not TRICKS.prepared:
             return
         topics = {"" if alike is None else alike.destination for alike in reads.kinds}

@@ -130,7 +130,7 @@ class Burst:
         return ((put, key, self.now_ms) for put, _, key in self.items())
 
     def _holders(self) -> Counter[Holder] | None:
-        """How many messages of each holder there are, if there is nothing else to know about any of them."""
+        """How many messages of each holder there are, if nothing else has to be known of any message."""
         holders: Counter[Holder] = Counter()
         for alike, count in self.kinds().items():
             if alike.known:

@@ -92,7 +92,7 @@ class EndWriter:
         written: Callable[[Exception | None], None],
         otherwise: Otherwise | None,
     ) -> list[Record]:
-        """Append what can be: the records meant, the others, or in the end nothing but the ends of the keys."""
+        """Append as many ends as fit: the records meant, the others, or in the end nothing but the ends of the keys."""
         try:
             records = make()
             if records:

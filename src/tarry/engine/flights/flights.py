@@ -168,7 +168,7 @@ class Flights:
         self._boarding.wait(flight)
 
     def _what_to_keep(self, head: ReadPut, body: bytes) -> ReadPut | Put | None:
-        """The version to send, if it is small enough to be kept at hand until it is seen who has a place."""
+        """The version to send, if it is small enough to be kept in memory until there is a place for it."""
         if len(body) > SMALL_BYTES:
             return None
         wanted_whole = head.listed or self._tracing is not None

@@ -91,7 +91,7 @@ class Returning:
         self._again_at_ms = 0
 
     def begin(self, now_ms: int) -> None:
-        """Look at all of them, from the first one on; once more if that is under way."""
+        """Look at all messages that were set aside, from the first one on; once more if that is under way."""
         if self._under_way:
             self._once_more = True
             return

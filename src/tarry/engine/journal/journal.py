@@ -144,7 +144,7 @@ class Journal:
         return answer
 
     def once_durable(self, tell: Callable[[], T], seq: int | None = None) -> Answer[T]:
-        """An answer that says what is so already: it comes once the records that made it so are durable (R2).
+        """An answer about state that is decided already: it comes once the records that made it so are durable (R2).
 
         `seq` is the last of these records; without it they are all that were enqueued so far.
         """

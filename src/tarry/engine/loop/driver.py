@@ -158,7 +158,7 @@ class Driver:
         self._make_calls()
 
     def _make_calls(self) -> None:
-        """Make calls, and give out what they made visible."""
+        """Make calls, and give out the entries and answers that became visible."""
         while self._posted:
             try:
                 self._posted.popleft()()

@@ -9,7 +9,7 @@ from tarry.core.policy import Effective, Level, Policy, Scope, effective
 
 
 class Policies:
-    """Every policy that was set, and what they come to at each place."""
+    """Every policy that was set, and the policy in force at each place."""
 
     def __init__(self, broker: Policy, namespaces: Mapping[str, Policy] | None = None) -> None:
         self._configured = broker

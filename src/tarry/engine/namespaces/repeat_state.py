@@ -54,7 +54,7 @@ class HeldRepeat(Struct):
 
     @property
     def holder(self) -> Holder:
-        """Under whom it is counted."""
+        """The holder under whom the repeat's messages are counted."""
         return Holder(self.name.namespace, self.repeat.owner)
 
 

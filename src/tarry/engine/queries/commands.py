@@ -145,7 +145,11 @@ class Commands:
 
         def act(found: Found) -> Answer[MessageView]:
             if not ending.is_for(found.put):
-                return failed(Conflict("it is not meant for this message", "spared"))
+                return failed(
+                    Conflict(
+                        "this ending spares the message, by its owner, its namespace or its age", "spared"
+                    )
+                )
             if ending.spare_led_by is not None:
                 try:
                     # What leads its group may be just that.

@@ -46,7 +46,7 @@ _key: Final = struct.Struct(">QQ")
 
 
 class Waiting(NamedTuple):
-    """Keys of what waits, in order, with the bodies that were fetched from the index."""
+    """Keys of pending messages, in order, with the bodies that were fetched from the index."""
 
     keys: list[Key]
     bodies: dict[int, Body]
@@ -78,7 +78,7 @@ class Listing:
         self._reading = reading
 
     def list_scheduled(self, query: MessageQuery) -> Answer[MessagePage]:
-        """A page of what waits, the next due first."""
+        """A page of pending messages, the next due first."""
         if query.outcome is not None:
             raise Invalid("outcome", "is for finalised messages: ask for state=finalised")
         limit = check_limit(query.limit)

@@ -37,14 +37,14 @@ class PagePlace(NamedTuple):
 
 
 class OwnedKeys(NamedTuple):
-    """A page of what waits: the first versions, and how to go on."""
+    """A page of an owner's pending messages: their first versions, and how to go on."""
 
     origins: list[Key]
     next_page: str | None
 
 
 def waiting_page(registry: Registry, next_seq: int, query: OwnedQuery) -> OwnedKeys:
-    """A page of what waits, as of the last flush."""
+    """A page of an owner's pending messages, as of the last flush."""
     limit = check_limit(query.limit)
     at = _read(query.page, (_UNMOVED, _MOVED)) or PagePlace(_UNMOVED, next_seq - 1, (0, 0))
     found: list[Key] = []
@@ -78,7 +78,7 @@ def _rows(
 def ended_page(
     registry: Registry, names: Names, ids: Ids, query: OwnedQuery
 ) -> tuple[list[MessageView], str | None]:
-    """A page of what has ended, as of the last flush, and how to go on."""
+    """A page of an owner's finalised messages, as of the last flush, and how to go on."""
     limit = check_limit(query.limit)
     at = _read(query.page, (_ENDED,)) or PagePlace(_ENDED, 0, _LAST)
     found: list[MessageView] = []

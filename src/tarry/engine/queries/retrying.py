@@ -44,7 +44,7 @@ class Retrying:
         self._commands = commands
 
     def list(self, query: MessageQuery) -> Answer[MessagePage]:
-        """A page of them. It may be short, or empty, and still have a next page."""
+        """A page of messages that wait for another attempt. It may be short, or empty, and still have a next page."""
         try:
             return self._page(query)
         except TarryError as error:

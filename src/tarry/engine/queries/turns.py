@@ -50,7 +50,7 @@ class Turns:
         """How often a limit was changed: a change ends the walk for the one before it."""
 
     def limit_changed(self, namespace: str | None) -> None:
-        """A limit on sending is another one, in a namespace or in all of them."""
+        """Take note that a limit on sending was changed, in a namespace or in all of them."""
         self._changes += 1
         self._dispatcher.rates.forget(namespace)
         self._give(self._origins(), self._changes, namespace)

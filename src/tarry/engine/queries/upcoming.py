@@ -47,7 +47,7 @@ class Upcoming(Struct, frozen=True, kw_only=True):
 
 
 class Counting:
-    """Counts messages to come; who asks for the same while they are being counted gets the same answer."""
+    """Counts messages to come; equal questions share one count while it is under way."""
 
     def __init__(self, state: EngineState, horizon: Horizon, reading: Offload) -> None:
         self._state = state

@@ -66,7 +66,7 @@ class NewEntries(Struct, frozen=True, gc=False):
 
     @property
     def last_id(self) -> int:
-        """The id of the last of them."""
+        """The id of the last entry."""
         return self.first_id + len(self.places) - 1
 
 
@@ -196,7 +196,7 @@ def _new_entries(topic: str, rows: list[tuple[int, Entry]]) -> NewEntries:
 
 
 def sent_with(entry: Entry) -> Sequence[tuple[str, SentNumbers]]:
-    """The producer of an entry, if it has one that numbers what it sends, and the numbers that came with the entry."""
+    """The producer of an entry, if it numbers its messages, and the sequence numbers of the entry."""
     if entry.producer is None or entry.producer_sequence < 0:
         return ()
     return ((entry.producer, sent_by(entry.producer_first, entry.producer_sequence, entry.messages)),)

@@ -1,4 +1,4 @@
-"""The records that end a version or put another in its place (R4), and what can be told of a version."""
+"""The records that end a version or put another in its place (R4), and the views of a version."""
 
 from operator import attrgetter
 from typing import Any, Final

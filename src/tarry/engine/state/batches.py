@@ -60,7 +60,7 @@ class Batch:
 
     @property
     def floor_ms(self) -> int:
-        """No message of it fires before this instant."""
+        """The instant before which no message of the batch fires."""
         return self.row.floor_ms
 
     @property
@@ -74,7 +74,7 @@ class Batch:
         return self.waiting.total() + self.apart.total()
 
     def holder(self, namespace: str, owner: str) -> Holder:
-        """The holder under whom a message of it is counted."""
+        """The holder under whom a message of the batch is counted."""
         return Holder(UNSCOPED if self._unscoped else namespace, owner)
 
     def holds(self, seq: int) -> bool:
@@ -161,7 +161,7 @@ class Batches:
     # Single messages
 
     def in_order(self) -> list[Batch]:
-        """All of them, the newest first."""
+        """All batches, the newest first."""
         return self._ordered[::-1]
 
     def of(self, seq: int) -> Batch | None:
@@ -246,7 +246,7 @@ class Batches:
     # The registry
 
     def save(self, registry: Registry) -> None:
-        """Write down what has changed."""
+        """Put the changed batches into a flush."""
         for name in self._changed:
             if name in self.by_name:
                 registry.batches.put((name,), self.by_name[name].stored())

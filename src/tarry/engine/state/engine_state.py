@@ -305,7 +305,7 @@ class EngineState:
             self.paused[kind] = max(0, self.paused[kind] + by)
 
     def _counted_under(self, origin_seq: int, namespace: str, owner: str, *, apart: bool) -> Holder:
-        """The holder under whom a message was counted that has ended; its batch, if it is of one, hears of that."""
+        """The holder under whom an ended message was counted; its batch, if it has one, counts the end."""
         if origin_seq >= FIRST_BATCH_SEQ:
             return self.batches.ended(origin_seq, namespace, owner, apart=apart)
         return self.pending.holder(origin_seq, namespace, owner)

@@ -24,7 +24,7 @@ class Pending:
         self._changed: dict[Holder, None] = {}
 
     def holder(self, origin_seq: int, namespace: str, owner: str) -> Holder:
-        """The holder under whom a message of the ledger is counted."""
+        """The holder under whom a message is counted."""
         return Holder(namespace if origin_seq >= self.scoped_from else UNSCOPED, owner)
 
     def of(self, namespace: str, owner: str) -> int:

@@ -185,7 +185,7 @@ class Recovery:
         self._next_seq = frame.first_seq + frame.count
 
     def _drop_dead(self) -> None:
-        """Forget the keys of what has ended: who stands by for long reads many times what waits."""
+        """Forget the keys of ended messages: a standby reads, over time, many times as many messages as wait at once."""
         fires, seqs, lanes, delayed = (np.concatenate(column) for column in zip(*self._waiting, strict=True))
         alive = self._alive(seqs, delayed, self._state.topics.waiting_seqs())
         self._waiting = [(fires[alive], seqs[alive], lanes[alive], delayed[alive])]
@@ -199,7 +199,7 @@ class Recovery:
         return ~self._state.dead.contains_many(seqs) & (~delayed | np.isin(seqs, entries_waiting))
 
     def _wait(self) -> NDArray[np.int64]:
-        """Put what waits into the tail.
+        """Put pending messages into the tail.
 
         Gives the seqs of delayed entries that may be below the watermark: of those up to the cursor, and of those whose
         records are reclaimed because nobody needs them, no key was read.

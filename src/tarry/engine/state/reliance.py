@@ -15,7 +15,7 @@ class Reliance:
         self._ledger = ledger
 
     def check(self, view: IndexView) -> None:
-        """Raise `Unavailable` unless a view belongs to this ledger and has all that was reclaimed because of it."""
+        """Raise `Unavailable` unless a view belongs to this ledger and has all records that were reclaimed because of it."""
         relied, first_seq = self.relied, self._ledger.first_seq
         if relied.seq and view.identity != relied.index:
             raise Unavailable(

@@ -92,7 +92,7 @@ class KeyShares:
         return entry_ids
 
     def unpark_for(self, consumer: Consumer) -> Iterator[int]:
-        """As many as a consumer can take now, first those of the lowest id."""
+        """As many parked entries as a consumer can take now, the lowest ids first."""
         if not self._parked or consumer.permits <= 0:
             return
         heads = [

@@ -10,7 +10,7 @@ class Pumped(Protocol):
     """A subscription, as far as it is pumped."""
 
     def pump(self) -> None:
-        """Give out what can be given."""
+        """Give out entries as far as permits reach."""
 
 
 class Pumping:

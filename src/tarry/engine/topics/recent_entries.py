@@ -30,7 +30,7 @@ EACH_BYTES: Final = 300
 
 
 class RecentEntries:
-    """Entries by the seqs of their records, the newest of them."""
+    """The newest entries, by the seqs of their records."""
 
     def __init__(self) -> None:
         self._entries: dict[int, Received] = {}

@@ -62,7 +62,7 @@ class Retention:
         """How much more this turn may look at."""
 
     def let_go(self, now_ms: int) -> bool:
-        """Forget entries that everybody was done with a while ago; whether there may be more of them."""
+        """Forget entries that all subscriptions acknowledged a while ago; gives whether there may be more."""
         return self._records.let_go(now_ms)
 
     def turn(self, now_ms: int) -> int:
@@ -84,7 +84,7 @@ class Retention:
         return now_ms + SOON_MS if self._round or self._topic is not None or self._more else again_ms
 
     def _go_on(self, now_ms: int) -> None:
-        """Look at the next subscription or, when a topic has no more of them, at the topic itself."""
+        """Look at the next subscription or, after the last one of a topic, at the topic itself."""
         topic = self._topic
         if topic is None:
             topic = self._topic = self._round.pop()

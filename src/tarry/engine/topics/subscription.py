@@ -387,7 +387,7 @@ class Subscription:
         self.pump()
 
     def pump(self) -> None:
-        """Give out what can be given, until permits or entries run out."""
+        """Give out entries until permits or entries run out."""
         if self._pumping:
             return
         if not self._parts.pumping.may_give_out():

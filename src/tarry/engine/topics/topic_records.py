@@ -354,7 +354,7 @@ class TopicRecords:
             self._touch(topic)
 
     def let_go(self, now_ms: int) -> bool:
-        """Forget entries that everybody was done with a while ago; whether there may be more of them."""
+        """Forget entries that all subscriptions acknowledged a while ago; gives whether there may be more."""
         over = self.grace.over(now_ms)
         for mark in over:
             topic = mark.topic

@@ -434,7 +434,7 @@ class Topics:
         return self._journal.write(records, lambda: value, essential=essential)
 
     def once_durable(self, value: T) -> Answer[T]:
-        """An answer that says what is so already: it waits for the records that made it so (R2)."""
+        """An answer about state that is decided already: it waits for the records that made it so (R2)."""
         return self._journal.once_durable(lambda: value)
 
 

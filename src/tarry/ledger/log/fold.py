@@ -122,7 +122,7 @@ class Fold:
         return self._offset
 
     def take(self, offset: int, data: bytes) -> Valid | None:
-        """Take the next record of the log; return what is valid by it, if anything is.
+        """Take the next record of the log; return the frame that it makes valid, if there is one.
 
         Raises `BadEnvelope` or `NewerEnvelope`: nothing after such a record can be judged.
         """

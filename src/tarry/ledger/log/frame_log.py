@@ -62,4 +62,4 @@ class FrameLog(Protocol):
         """Let go of the frames of segments that end at or before a seq: they were reclaimed here."""
 
     def close(self) -> None:
-        """Let go of what it holds."""
+        """Close files and connections."""

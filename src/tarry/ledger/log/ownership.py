@@ -137,7 +137,7 @@ class Ownership:
         self._settle()
 
     def _settle(self) -> None:
-        """Let the oldest frames become durable as long as each directly follows what came before it."""
+        """Let the oldest frames become durable as long as each directly follows the one before it."""
         while not self.ended and self._reading is None and self._sent and self._follows(self._sent[0]):
             frame = self._sent[0]
             offset = self.position.offset + len(frame.tickets)

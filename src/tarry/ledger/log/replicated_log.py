@@ -144,7 +144,7 @@ class ReplicatedLog:
         return max(0, end - self._fold.offset)
 
     def follow(self, wait_s: float = READ_WAIT_S) -> list[Valid]:
-        """Read what is new in the log into the copy; waits up to so long for the first record.
+        """Read new records of the log into the copy; waits up to so long for the first one.
 
         Raises `NotFound` if the log was trimmed further than the copy reads, `Unavailable` if it cannot be reached or
         understood or the copy cannot be written, `Damage` if it is not what was written. It may be called again.
@@ -197,7 +197,7 @@ class ReplicatedLog:
             )
 
     def claim(self, now_ms: int, nonce: bytes, new_ledger_id: bytes, moving: Moving = "") -> list[Valid]:
-        """Become the owner; return what was valid up to the own claim and with it.
+        """Become the owner; return the frames that were valid up to the own claim, and the claim.
 
         `moving` claims it in order to take it out of the log (`tarry.ledger.move`). Raises `Conflict` if another node was
         quicker, and as `follow` does. It may then be called again, with another nonce.
@@ -291,7 +291,7 @@ class ReplicatedLog:
         self._sent.append((frame, time.monotonic()))
 
     def settle(self, wait_s: float) -> int:
-        """Listen to the log, read gaps, and put into the copy what has become durable."""
+        """Listen to the log, read gaps, and put frames that have become durable into the copy."""
         ownership = self._ownership
         assert ownership is not None
         for told in self._partition.deliveries(wait_s):
@@ -356,7 +356,7 @@ class ReplicatedLog:
         return True
 
     def trim(self, upto_seq: int) -> None:
-        """Let the log forget what was reclaimed here, as far as it is stored elsewhere; soon, on the writer's thread."""
+        """Let the log forget segments that were reclaimed here and are stored elsewhere; soon, on the writer's thread."""
         self._trim_to = max(self._trim_to, upto_seq)
 
     def _trim(self) -> None:

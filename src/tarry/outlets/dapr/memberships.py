@@ -15,7 +15,7 @@ class Memberships:
         return len(self._open)
 
     def add(self, subscribed: Subscribed) -> "Membership":
-        """Keep a subscription until it is closed; whoever subscribed is given what this returns."""
+        """Keep a subscription until it is closed; the subscriber gets the returned membership."""
         member = Membership(subscribed, self._open.discard)
         self._open.add(member)
         return member

@@ -73,7 +73,7 @@ class DaprOutlet:
         return verdict
 
     async def send_many(self, deliveries: Sequence[Delivery]) -> Sequence[Verdict]:
-        """Publish what is due for one topic."""
+        """Publish due messages of one topic in one call."""
         try:
             target = target_of(deliveries[0].destination)
         except Invalid as error:
@@ -92,7 +92,7 @@ class DaprOutlet:
         return [verdicts[delivery.id] for delivery in deliveries]
 
     async def _follow_all(self, deliveries: Sequence[Delivery]) -> Verdicts:
-        """See to what follows those that repeat; gives the verdicts on those that cannot go out now."""
+        """Schedule the next occurrences of repeating messages; gives the verdicts on those that cannot go out now."""
         repeating = [delivery for delivery in deliveries if REPEAT in delivery.headers]
         if not repeating:
             return {}

@@ -22,7 +22,7 @@ _OWN_HEADERS: Final = ("User-Agent", "Accept", "Accept-Encoding", "Content-Type"
 
 
 class HomeserverSettings(Struct, frozen=True, kw_only=True):
-    """Where the homeserver is, and as whom Tarry speaks to it."""
+    """The address of the homeserver, and the credentials by which Tarry speaks to it."""
 
     url: str
     as_token: str = ""
@@ -51,7 +51,7 @@ class Homeserver:
         return await self._lines.ask(method, path, given, body)
 
     async def as_service(self, method: str, path: str, body: bytes | None = None) -> LineAnswer:
-        """Ask as the application service; who is meant stands in the path's query (`user_id`)."""
+        """Ask as the application service, for the user that the path's query names (`user_id`)."""
         authorization = {"Authorization": f"Bearer {self._settings.as_token}"}
         return await self.request(method, path, body=body, headers=authorization)
 

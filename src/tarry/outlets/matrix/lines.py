@@ -124,7 +124,7 @@ class Lines:
             await asyncio.sleep(AHEAD_EVERY_S)
 
     def close(self) -> None:
-        """Close all connections; what is under way breaks off, and nothing can be asked any more."""
+        """Close all connections; requests under way break off, and no more can be made."""
         self._closed = True
         if self._ahead is not None:
             self._ahead.cancel()
@@ -174,7 +174,7 @@ class Lines:
             raise
 
     def _hand(self, line: "_Line | None") -> bool:
-        """Give a connection, or leave to make one, to who waits first; whether anybody did."""
+        """Give a connection, or leave to make one, to the first that waits; gives whether one did."""
         while self._waiting:
             turn = self._waiting.popleft()
             if not turn.done():

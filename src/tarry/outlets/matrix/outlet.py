@@ -1,4 +1,4 @@
-"""Sends a due event to the homeserver, once, as its user, and says what came of it.
+"""Sends a due event to the homeserver, once, as its user, and gives the verdict.
 
 An application service speaks for the user (`user_id`). The transaction id is made from the message's id, so that it is the
 same at every attempt and known before the first (R11); it is a digest, because whoever has the id may command the event.
@@ -52,7 +52,7 @@ class MatrixOutlet:
         self._clock = clock
 
     def check(self, destination: str) -> None:
-        """Raise `Invalid` for what is no room and type."""
+        """Raise `Invalid` unless a destination names a room and an event type."""
         parse(destination)
 
     def order_key(self, destination: str, key: str | None) -> str | None:

@@ -106,7 +106,7 @@ def percent_encode(value: str) -> str:
 
 
 def _sort_headers(headers: dict[str, str]) -> tuple[dict[str, str], dict[str, str]]:
-    """The message's headers to pass on, and the attributes it sets; both without what is Tarry's."""
+    """The message's headers to pass on, and the attributes that it sets; both without Tarry's own."""
     passed_on: dict[str, str] = {}
     attributes: dict[str, str] = {}
     for given_name, value in headers.items():

@@ -1,4 +1,4 @@
-"""Sends a due message as an HTTP POST, once, and says what came of it.
+"""Sends a due message as an HTTP POST, once, and gives the verdict.
 
 Invariants: `send` ends within the sum of the queue and total timeouts (and a second for the body of the
 response); it raises nothing for what a receiver or the network does; redirects are never followed;
@@ -69,7 +69,7 @@ class WebhookOutlet:
         self._closed = False
 
     def check(self, destination: str) -> None:
-        """Raise `Invalid` for what is no URL or names a forbidden address. Resolves no name."""
+        """Raise `Invalid` for a destination that is no URL, or names a forbidden address. Resolves no name."""
         self._check(parse(destination))
 
     def order_key(self, destination: str, key: str | None) -> str | None:
@@ -104,7 +104,7 @@ class WebhookOutlet:
             self._slots.release(target.authority)
 
     async def close(self) -> None:
-        """Close all connections; what is under way ends as `Retry`. The outlet cannot be used again."""
+        """Close all connections; requests under way end as `Retry`. The outlet cannot be used again."""
         self._closed = True
         if self._session is not None:
             await self._session.close()
@@ -190,7 +190,7 @@ class WebhookOutlet:
 
 @functools.cache
 def _tls(ca_file: str) -> ssl.SSLContext:
-    """Whom we trust. Made once in a process: to read all authorities of a system takes 25 ms."""
+    """The authorities that vouch for receivers. Made once in a process: to read all authorities of a system takes 25 ms."""
     context = ssl.create_default_context()
     context.set_alpn_protocols(["http/1.1"])
     if ca_file:

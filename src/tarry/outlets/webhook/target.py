@@ -63,7 +63,7 @@ class Target(Struct, frozen=True):
 
 @lru_cache(maxsize=4096)
 def parse(destination: str) -> Target:
-    """Read a destination; raise `Invalid` with what is wrong, without repeating the URL."""
+    """Read a destination; raise `Invalid` with its mistake, without repeating the URL."""
     if len(destination) > MAX_DESTINATION_BYTES:
         raise Invalid("destination", f"longer than {MAX_DESTINATION_BYTES} bytes")
     match = _URL.fullmatch(destination)

@@ -185,7 +185,7 @@ def _sums(books: Books, facts: DataFrame, waiting: DataFrame, ended: DataFrame) 
 
 
 def totals(books: Books, sums: dict[str, int], ended_with_batch: int) -> tuple[dict[str, int], list[str]]:
-    """The totals, and what they cannot prove."""
+    """The totals, and the sums that they cannot prove."""
     notes: list[str] = []
     cancelled = sums["cancelled"] + ended_with_batch
     finalised = sums["sent"] + cancelled + sums["failed"]

@@ -234,7 +234,7 @@ def batch_offenders(facts: DataFrame, waiting: DataFrame, ended: DataFrame) -> D
 
 
 def _batches_off(facts: DataFrame, cancels: DataFrame, waiting: DataFrame, ended: DataFrame) -> DataFrame:
-    """One that was cancelled keeps none that waits as it was adopted, but what was spared."""
+    """A cancelled batch keeps no message that waits as it was adopted, but the spared ones."""
     adopted = facts.filter("fact = 'adopt'").selectExpr(
         "seq as adopt_seq", "origin_seq as first_seq", "messages"
     )
@@ -277,7 +277,7 @@ def _sent_after(cancels: DataFrame, ended: DataFrame) -> DataFrame:
 
 
 def with_forgotten(facts: DataFrame, ended: DataFrame, kept_from_day: str) -> DataFrame:
-    """The ends of the history, and those of the ledger that were so long ago that the history has let them go."""
+    """The ends of the history, and those of the ledger that are older than the history keeps."""
     old = facts.filter("fact = 'end'").filter(
         sf.expr("date_format(timestamp_millis(at_ms), 'yyyy-MM-dd')") < kept_from_day
     )

@@ -1,4 +1,4 @@
-"""Filters, as what they ask of stored columns: those of the options of a read, and those that Spark pushes down.
+"""Filters, as conditions on stored columns: those of the options of a read, and those that Spark pushes down.
 
 They choose files by the Delta log, row groups by the statistics in Parquet's footers, and rows. What Spark pushes down it looks at
 again, row by row, so that leaving out too little is only slow.
@@ -78,7 +78,7 @@ class Wanted(Struct, frozen=True):
         return True
 
     def holds(self, row: Mapping[str, Any]) -> bool:
-        """Whether a row is wanted, by those of its values that are asked for."""
+        """Whether a row is wanted, by its values of the filtered columns."""
         for name, (low, high) in self.ranges.items():
             if name in row and (
                 row[name] is None

@@ -1,4 +1,4 @@
-"""Where the ledger and the tables are, and what they hold at one moment.
+"""The places of the ledger and the tables, and their contents at one moment.
 
 Runs in the driver and in its planner processes. Nothing here writes: a reader makes no table.
 """

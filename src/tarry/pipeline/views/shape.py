@@ -1,4 +1,4 @@
-"""Columns of the views, and making record batches of them.
+"""The columns of the views, and the record batches made of these.
 
 An instant is there twice: as a timestamp (an instant in UTC, shown in the session's time zone) and in milliseconds since 1970.
 """

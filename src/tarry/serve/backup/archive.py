@@ -76,7 +76,7 @@ class Archive:
         return content
 
     def discard(self, *prefixes: str) -> None:
-        """Take out what was added below some folders: it is copied again."""
+        """Take out the files that were added below some folders: it is copied again."""
         for name in [name for name in self.files if name.startswith(prefixes)]:
             (self.folder / name).unlink()
             del self.files[name]
@@ -98,7 +98,7 @@ class Archive:
 
 
 def read_manifest(folder: Path) -> Manifest:
-    """The manifest of a backup; raises `Unavailable` if this is none, `Damage` if it is not what was written."""
+    """The manifest of a backup; raises `Unavailable` if there is none, `Damage` if its bytes are damaged."""
     path = folder / MANIFEST
     try:
         text = path.read_bytes()
@@ -155,14 +155,14 @@ def copy(
 
 
 def copy_proved(source: BinaryIO, path: Path, expected: FileDigest, name: str) -> None:
-    """Copy a file of a backup; raises `Damage` if it is not what was written."""
+    """Copy a file of a backup; raises `Damage` if its bytes are damaged."""
     found = copy(source, path, lambda _: None)
     if found != expected:
         raise Damage(name, 0, "this file of the backup differs from its digest in the manifest")
 
 
 def prove(source: BinaryIO, expected: FileDigest, name: str) -> None:
-    """Read a file of a backup and go back to its beginning; raises `Damage` if it is not what was written."""
+    """Read a file of a backup and go back to its beginning; raises `Damage` if its bytes are damaged."""
     digest = hashlib.sha256()
     while piece := source.read(PIECE_BYTES):
         digest.update(piece)

@@ -138,7 +138,7 @@ def _add_registry(archive: Archive, snapshot: Path) -> None:
 
 
 def _add_ledger(archive: Archive, ledger: Path, head: DurableHead) -> None:
-    """The segments up to the head; of the last one only what is durable, and zeros as if nothing had followed."""
+    """The segments up to the head; the last one only as far as it is durable, with zeros behind."""
     numbers = sorted(
         number
         for name in os.listdir(ledger)

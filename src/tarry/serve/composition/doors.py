@@ -34,7 +34,7 @@ class Door(Protocol):
         """Show new connections the certificates that are in their files now; raises `ListenError`."""
 
     def revoke(self) -> None:
-        """End what is open for tokens that are not in force any more."""
+        """End sessions and connections of tokens that are not in force any more."""
 
     async def stop(self) -> None:
         """Accept no more, and let the requests under way end."""

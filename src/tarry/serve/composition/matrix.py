@@ -74,7 +74,7 @@ class MatrixDoor:
         self._looking = asyncio.create_task(self._look_ahead(engine))
 
     async def _look_ahead(self, engine: Engine) -> None:
-        """Have connections for what is due soon: made at that instant, they would be too many at once."""
+        """Have connections ready for messages that are due soon: made at that instant, they would be too many at once."""
         while True:
             self._homeserver.expect(engine.due_soon(SCHEME, SOON_MS))
             await asyncio.sleep(LOOK_EVERY_S)

@@ -9,7 +9,7 @@ M_MMAP_THRESHOLD: Final = -3
 
 
 def keep_memory(block_bytes: int, all_bytes: int) -> None:
-    """Have it kept for what comes next: blocks up to a size, and so much at the end of the heap.
+    """Keep freed memory for later requests: blocks up to a size, and so much at the end of the heap.
 
     By itself the library gives back blocks from 128 KiB on, and when they are wanted again the kernel clears them page by page.
     In a burst of large writes and answers that took a sixth of the time. Libraries other than glibc keep their ways.

@@ -482,7 +482,7 @@ class Server:
             self._app.revoke()
 
     async def stop(self) -> None:
-        """Take down what was opened, in the opposite order.
+        """Take down the opened parts, in the opposite order.
 
         A server that could not start because of what it found leaves everything as it found it: what is
         in memory then is no state to write down.

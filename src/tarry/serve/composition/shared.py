@@ -165,7 +165,7 @@ class SnapshotFetches:
             registry.close()
 
     def _fetch_one(self, snapshots: list[SharedSnapshot]) -> SharedSnapshot:
-        """Fetch the first of them that is there and whole."""
+        """Fetch the first snapshot that is there and whole."""
         for snapshot in snapshots[:-1]:
             try:
                 self._fetch(snapshot)

@@ -115,7 +115,7 @@ class OtelTracer:
         return _Send(span)
 
     def close(self) -> None:
-        """Send what is left, if the collector takes it in time."""
+        """Send the remaining spans, if the collector takes them in time."""
         # Whether it does is up to the network: a stop does not wait for that for long.
         closing = threading.Thread(target=self._processor.shutdown, daemon=True)
         closing.start()
@@ -149,7 +149,7 @@ class _Send:
 
 
 def parse(traceparent: str) -> SpanContext | None:
-    """The span that a `traceparent` names; None for what is none, as the recommendation of the W3C has it."""
+    """The span that a `traceparent` names; None for a malformed one, as the W3C recommends."""
     found = _TRACEPARENT.fullmatch(traceparent)
     if found is None or (traceparent.startswith("00") and len(traceparent) != 55):
         return None

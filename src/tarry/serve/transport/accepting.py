@@ -52,7 +52,7 @@ class Accepting:
         self._loop.add_reader(self._socket.fileno(), self._accept)
 
     def close(self) -> None:
-        """Accept no more, and let go of who has not come in yet."""
+        """Accept no more, and close connections that are not accepted yet."""
         if self._socket.fileno() >= 0:
             self._loop.remove_reader(self._socket.fileno())
             self._socket.close()

@@ -35,7 +35,7 @@ def called_by(parent: str | None) -> Iterator[None]:
 
 
 def traced_app(app: Application, engine: Engine) -> Application:
-    """An HTTP application, so that what it accepts belongs to the trace of its request."""
+    """An HTTP application whose accepted messages belong to the trace of their request."""
     return TracedApp(app) if engine.traced else app
 
 

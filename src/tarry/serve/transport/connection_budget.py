@@ -52,7 +52,7 @@ UNREAD_GRACE_MS: Final = 2_000
 
 
 class ConnectionBudget:
-    """The open files of the process, and who may have how many of them."""
+    """The open files of the process, and how many each listener may have."""
 
     def __init__(self, open_files: int | None = None) -> None:
         """Without a number: as many as the system allows at this moment."""

@@ -108,7 +108,7 @@ class Listener:
         renew(self._accepting, self._settings, "http/1.1")
 
     async def stop(self) -> None:
-        """Accept no more, let the requests under way end within `drain_ms`, close what is left."""
+        """Accept no more, let the requests under way end within `drain_ms`, and close the rest."""
         if self._accepting is None or self._sweeping is None:
             if self._socket is not None:
                 self._socket.close()

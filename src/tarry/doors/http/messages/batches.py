@@ -250,7 +250,7 @@ class _Answers:
         self._changed.set()
 
     async def write(self) -> None:
-        """Send what is there, in order, until the end."""
+        """Send the finished answers in order, until the end."""
         try:
             while self._slots or not self._ended:
                 if not self._slots or self._slots[0].lines is None:

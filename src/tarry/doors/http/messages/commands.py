@@ -20,7 +20,7 @@ from tarry.http.response import Response
 
 
 class FilterRequest(MessageFilter, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which messages are meant; what is not given does not filter."""
+    """A filter that chooses messages; absent fields do not filter."""
 
     state: ChosenState = "scheduled"
     """`retrying`: of those that are scheduled, the ones that wait for another attempt. `failed` is for retries."""

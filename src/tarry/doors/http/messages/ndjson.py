@@ -80,7 +80,7 @@ class LineSplitter:
 
 
 def read_plain(pieces: Sequence[Piece], defaults: BatchDefaults, caller: Caller) -> Columns | None:
-    """The lines as columns, if all of them are good and plain; None if one of them is not."""
+    """The lines as columns, if every line is good and plain; else None."""
     try:
         columns = _columns([_decode_plain(piece) for piece in pieces], defaults)  # type: ignore[arg-type]
         if caller.namespaces is not None:
@@ -129,7 +129,7 @@ def _check_reach(line: BatchLine, defaults: BatchDefaults, caller: Caller) -> No
 
 
 def as_columns(lines: Sequence[Line], defaults: BatchDefaults) -> Columns | None:
-    """The lines that are good as columns, in order; None if one of them has to go by itself."""
+    """The good lines as columns, in order; None if a line has to go by itself."""
     good = [line for line in lines if not isinstance(line, TarryError)]
     if any(line.group is not None or line.namespace is not None or line.name is not None for line in good):
         return None

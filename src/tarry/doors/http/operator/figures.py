@@ -136,7 +136,7 @@ class SlotsAnswer(Struct, kw_only=True):
 
 
 class BacklogAnswer(Struct, kw_only=True):
-    """A subscription, and what it has yet to acknowledge."""
+    """A subscription, and its backlog."""
 
     topic: str
     name: str

@@ -70,7 +70,7 @@ class LedgerEndpoints:
         return Streamed(200, _headers(ledger.ledger_id, stretch), partial(self._send, request, stretch))
 
     async def _send(self, request: Request, stretch: Stretch, sender: Sender) -> None:
-        """Read and send one stretch, piece by piece; ends early if the reader goes or does not take what it asked for."""
+        """Read and send one stretch, piece by piece; ends early if the reader goes or stops taking bytes."""
         try:
             file, offset, left = stretch.file, stretch.offset, stretch.size_bytes
             while left and not request.gone:

@@ -47,7 +47,7 @@ class Lateness:
         return sum(self.buckets)
 
     def within_ms(self, share: float) -> int:
-        """So late was this share of them at most: the bound of a bucket, or the largest if that is below it."""
+        """The lateness that a share of the messages did not exceed: the bound of a bucket, or the largest if that is below it."""
         wanted = share * self.count
         total = 0
         for bound, count in zip((*LATENESS_MS, self.max_ms), self.buckets, strict=True):

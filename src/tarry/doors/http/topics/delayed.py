@@ -34,7 +34,7 @@ class RescheduleRequest(Times, kw_only=True):
 
 
 class DelayedAnswer(DelayedFacts, frozen=True, kw_only=True):
-    """An entry that waits for its due instant; an answer to a cancel shows what it was."""
+    """An entry that waits for its due instant; the answer to a cancel shows the cancelled entry."""
 
     due_at: str
     payload: str | UnsetType = UNSET

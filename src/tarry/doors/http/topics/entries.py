@@ -23,14 +23,14 @@ _encode: Final = msgspec.json.Encoder().encode
 
 
 class EntryJson:
-    """Writes entries as JSON, those of a burst from what it has written ahead."""
+    """Writes entries as JSON, those of a burst out of JSON that it has written ahead."""
 
     def __init__(self) -> None:
         self._prepared: WeakKeyDictionary[DueBatch, list[bytes]] = WeakKeyDictionary()
         """By batch: the JSON after the head of each entry that its versions become."""
 
     def prepare(self, batch: DueBatch) -> int:
-        """Write ahead what can be of the entries that the versions of a batch become; gives the bytes that are held now."""
+        """Write ahead the fields that are known of the entries that a batch's versions become; gives the bytes held now."""
         rest = len(_HEAD % 0 % 0)
         puts: Sequence[Any] = batch.read
         self._prepared[batch] = written = [

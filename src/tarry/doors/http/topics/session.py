@@ -60,7 +60,7 @@ class Session:
         return self._consumer
 
     def deliver(self, entries: Entries) -> None:
-        """Called by the engine with what was asked for."""
+        """Take entries that the engine gives for the session's permits."""
         if self._taking is not None:
             self._taking.append(entries)
         elif self.stream is not None:
@@ -120,7 +120,7 @@ class Session:
         return waiter
 
     def give_up(self, waiter: "Waiter") -> None:
-        """Stop waiting; what came in this very moment goes back."""
+        """Stop waiting; entries that came at this moment go back."""
         self._used_at = self._now()
         if waiter in self._waiters:
             self._waiters.remove(waiter)
@@ -161,7 +161,7 @@ class Session:
             self.stream.changed()
 
     def expire(self) -> None:
-        """Give back what was not acknowledged in time."""
+        """Give back the entries that were not acknowledged in time."""
         now = self._now()
         if not self._handed.is_any_late(now):
             return
@@ -176,7 +176,7 @@ class Session:
         return self._now() - self._used_at >= limit_s
 
     def end(self, reason: TarryError) -> None:
-        """Close, and tell whoever waits why."""
+        """Close, and tell the waiting requests why."""
         if self.ended is not None:
             return
         self.ended = reason
@@ -190,7 +190,7 @@ class Session:
 
 
 class Waiter:
-    """Somebody who waits for an entry. One future for all that may happen: the next turn of the loop sees to it."""
+    """A request that waits for an entry. One future for all that may happen: the next turn of the loop sees to it."""
 
     __slots__ = ("entry", "woken")
 

@@ -17,7 +17,7 @@ SWEEP_S: Final = 0.25
 
 
 class Sessions:
-    """All sessions of the door, bounded in number, swept for what is late or idle."""
+    """All sessions of the door, bounded in number, and swept for late entries and idle sessions."""
 
     def __init__(self, topics: Topics, settings: HttpSettings, access: Access) -> None:
         self.json = EntryJson()
@@ -95,7 +95,7 @@ class Sessions:
                 session.sought()
 
     def revoke(self) -> None:
-        """End the sessions of tokens that are not in force any more; what they held goes to others."""
+        """End the sessions of tokens that are not in force any more; their entries go to other consumers."""
         for session, caller in list(self._callers.items()):
             if not caller.standing.in_force:
                 # Somebody else may poll under the same name, and may go on: the next request finds out who it is.

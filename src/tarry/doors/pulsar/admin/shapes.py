@@ -51,7 +51,7 @@ class Facet(Protocol):
     """The type of its JSON."""
 
     def said(self, value: Any, policy: Policy) -> Policy:
-        """A level's policy with this said; raises a 412 for what cannot be."""
+        """A level's policy with these fields set; raises a 412 for impossible values."""
 
     def gone(self, policy: Policy) -> Policy:
         """A level's policy with nothing said of this."""
@@ -211,5 +211,5 @@ QUOTAS: Final[dict[str, Facet]] = {STORAGE: QuotaFacet(by_age=False), AGE: Quota
 
 
 def as_policy(applied: Effective) -> Policy:
-    """The policy in force as if one level had said all of it."""
+    """The policy in force, as if one level had set every field."""
     return msgspec.convert(msgspec.to_builtins(applied), Policy)

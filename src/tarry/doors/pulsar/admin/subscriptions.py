@@ -74,7 +74,7 @@ async def skip_all(call: AdminCall) -> Response:
 
 
 async def expire(call: AdminCall) -> Response:
-    """Be done with what could be had so many seconds ago: what still waits stays."""
+    """Acknowledge the entries that could be received so many seconds ago: what still waits stays."""
     for sub in _subscriptions(call):
         await _expire(call, sub)
     return answer(None)

@@ -137,7 +137,7 @@ class MemoryMember:
         self._held.pop(position, None)
 
     async def close(self) -> None:
-        """Leave; what was with the receiver goes to the others of the group."""
+        """Leave the group; messages that its receivers held go to the other members."""
         await ended([self._reading])
         await self._receivers.close()
         for message in self._held.values():

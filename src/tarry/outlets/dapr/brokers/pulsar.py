@@ -84,7 +84,7 @@ class PulsarSettings(Struct, frozen=True, kw_only=True):
 
 
 def component(properties: Properties, surroundings: ComponentSurroundings) -> Component:
-    """Read the metadata; the names and defaults are those of Dapr's component."""
+    """Read the metadata of a component, with the names and defaults of Dapr's."""
     del surroundings
     for field in properties:
         if properties.text(field) and (field in _UNSUPPORTED or field.endswith(_SCHEMAS)):
@@ -303,7 +303,7 @@ class PulsarMember:
             log.debug("a message was not settled: %s", error)
 
     async def close(self) -> None:
-        """Receive no more; what was with receivers goes to others of the group."""
+        """Receive no more; messages that receivers hold go to other members of the group."""
         if self._closed:
             return
         self._closed = True

@@ -70,7 +70,7 @@ class OwnTopicsComponent(BrokerComponent):
         return f"{TOPIC_SCHEME}{self.namespace}/{escaped}"
 
     def error_of(self, failure: Exception, topic: str, *, sent: bool) -> ComponentError:
-        """The meaning of an error of the engine; what it refused is not in the topic."""
+        """The meaning of an error of the engine; a refused message is not in the topic."""
         kind = NeverTaken if isinstance(failure, Rejected) else BrokerUnreachable
         return kind(str(failure))
 

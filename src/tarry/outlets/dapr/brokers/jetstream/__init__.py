@@ -29,7 +29,7 @@ AT_ONCE: Final = 500
 
 
 def component(properties: Properties, surroundings: ComponentSurroundings) -> Component:
-    """Read the metadata; the names and defaults are those of Dapr's component."""
+    """Read the metadata of a component, with the names and defaults of Dapr's."""
     del surroundings
     return JetStream(NatsLink(properties), read_settings(properties))
 

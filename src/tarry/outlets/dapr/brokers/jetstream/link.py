@@ -66,7 +66,7 @@ class NatsLink:
             return self._client
 
     async def _connect(self) -> Client:
-        """The library tries for ever; here the first failure is told, and whoever called tries again."""
+        """Connect once: the library alone would try for ever; here the first failure is raised, and the caller tries again."""
         client = Client()
         failed: asyncio.Future[BaseException] = asyncio.get_running_loop().create_future()
 

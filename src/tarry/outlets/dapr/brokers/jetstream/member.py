@@ -1,4 +1,4 @@
-"""A push consumer of a stream, and the receivers of what it brings."""
+"""A push consumer of a stream, and the receivers of its messages."""
 
 import asyncio
 import logging
@@ -123,7 +123,7 @@ class NatsMember:
         self._held.pop(position, None)
 
     async def _keep(self) -> None:
-        """Say of what is with receivers that it is in progress."""
+        """Tell the server of the messages that receivers hold that they are in progress."""
         while True:
             await asyncio.sleep(self._ack_wait_s / 3)
             try:
@@ -163,7 +163,7 @@ class NatsMember:
                 pass
 
     async def close(self) -> None:
-        """Receive no more; what was with receivers comes again, at once where it can be said."""
+        """Receive no more; messages that receivers hold come again, at once where the server can be told."""
         await ended(self._tasks)
         await self._unsubscribe()
         await self._receivers.close()

@@ -21,7 +21,7 @@ from tarry.outlets.dapr.properties import Properties
 
 
 def component(properties: Properties, surroundings: ComponentSurroundings) -> Component:
-    """Read the metadata; the names and defaults are those of Dapr's component."""
+    """Read the metadata of a component, with the names and defaults of Dapr's."""
     del surroundings
     return Kafka(read_settings(properties))
 

@@ -284,7 +284,7 @@ class KafkaMember:
         partition.held.discard(offset)
 
     async def close(self) -> None:
-        """Leave the group; what is not done comes again to another member."""
+        """Leave the group; unfinished messages come again to another member."""
         self._closed.set()
         if self._thread is not None:
             await asyncio.to_thread(self._thread.join)

@@ -111,7 +111,7 @@ class ProducerThread:
                 return outcome
 
     async def close(self) -> None:
-        """Send what waits, within the time that it has, and end."""
+        """Send waiting messages, within the time that is left, and end."""
         self._closed.set()
         if self._thread is not None and self._producer is not None:
             await asyncio.to_thread(self._thread.join)

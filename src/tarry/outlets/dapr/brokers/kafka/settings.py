@@ -1,4 +1,4 @@
-"""Which Kafka a component connects to, as whom, and how it reads."""
+"""The Kafka that a component connects to, its credentials there, and how it reads."""
 
 import re
 from typing import Any, Final

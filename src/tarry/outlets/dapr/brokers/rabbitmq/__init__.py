@@ -32,7 +32,7 @@ PERSISTENT: Final = 2
 
 
 def component(properties: Properties, surroundings: ComponentSurroundings) -> Component:
-    """Read the metadata; the names and defaults are those of Dapr's component."""
+    """Read the metadata of a component, with the names and defaults of Dapr's."""
     return RabbitMq(RabbitLink(properties, surroundings.name), read_settings(properties))
 
 

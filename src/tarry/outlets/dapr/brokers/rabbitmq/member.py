@@ -46,7 +46,7 @@ class RabbitMember:
         self._tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
-        """Declare what is needed and begin to consume."""
+        """Declare the exchange and the queue, and begin to consume."""
         self._tasks = [asyncio.create_task(self._stay(await self._open()))]
 
     async def _open(self) -> Opened:
@@ -140,7 +140,7 @@ class RabbitMember:
             log.debug("a message was not settled: %s", error)
 
     async def close(self) -> None:
-        """Consume no more; what was with receivers is put back with the channel."""
+        """Consume no more; messages that receivers hold are put back as the channel closes."""
         await ended(self._tasks)
         await self._receivers.close()
         channel, self._channel = self._channel, None

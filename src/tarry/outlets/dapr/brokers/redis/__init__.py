@@ -32,7 +32,7 @@ ANSWER_WITHIN_S = 5.0
 
 
 def component(properties: Properties, surroundings: ComponentSurroundings) -> Component:
-    """Read the metadata; the names and defaults are those of Dapr's component."""
+    """Read the metadata of a component, with the names and defaults of Dapr's."""
     settings = RedisSettings(
         processing_ms=properties.duration_ms("processingTimeout", DEFAULT_PROCESSING_MS, bare_ms=1),
         redeliver_ms=properties.duration_ms("redeliverInterval", DEFAULT_REDELIVER_MS, bare_ms=1),

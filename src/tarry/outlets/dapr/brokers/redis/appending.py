@@ -63,7 +63,7 @@ class _Asked:
         self.done: asyncio.Future[dict[int, ComponentError]] = asyncio.get_running_loop().create_future()
 
     def settle(self, at: int, error: ComponentError | None) -> None:
-        """One of them has got there, or has not; what is said of it first counts."""
+        """Settle an entry as appended, or as failed; the first outcome counts."""
         if at not in self._left:
             return
         self._left.remove(at)

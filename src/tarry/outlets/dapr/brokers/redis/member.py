@@ -97,7 +97,7 @@ class RedisMember:
                 await self._begin(entries)
 
     async def _trouble(self, error: BaseException) -> None:
-        """Say it once for each outage, wait, and mend what can be mended."""
+        """Log an outage once, wait, and make a missing group anew."""
         if not self._troubled:
             self._troubled = True
             log.warning(
@@ -144,7 +144,7 @@ class RedisMember:
         self._held.pop(id_, None)
 
     async def _reclaim(self) -> None:
-        """Take over what others, or we ourselves, have left pending for too long."""
+        """Take over entries that any member has left pending for too long."""
         while True:
             try:
                 while await self._reclaim_some():
@@ -176,7 +176,7 @@ class RedisMember:
         return True
 
     async def _keep(self) -> None:
-        """Claim what is ours again, well before others may."""
+        """Claim the entries held here again, well before others may."""
         every_s = self._processing_ms / 3000
         while True:
             await asyncio.sleep(every_s)
@@ -199,14 +199,14 @@ class RedisMember:
                     await self._receivers.close()
 
     async def close(self) -> None:
-        """Leave the group; what was with receivers stays pending until its time is up."""
+        """Leave the group; entries that receivers hold stay pending until their time is up."""
         await ended(self._tasks)
         await self._receivers.close()
         await self._client.aclose()
 
 
 def decode_metadata(text: bytes) -> dict[str, str]:
-    """Metadata of an entry; what is no JSON object of texts counts for nothing, as in Dapr."""
+    """The metadata of an entry; a value that is no JSON object of texts counts for nothing, as in Dapr."""
     try:
         found = json.loads(text)
     except ValueError:

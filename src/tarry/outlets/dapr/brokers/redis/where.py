@@ -1,4 +1,4 @@
-"""Which Redis a component connects to, and as whom: one server, a cluster, or the master that sentinels name."""
+"""The Redis that a component connects to, and its credentials there: one server, a cluster, or the master that sentinels name."""
 
 import tempfile
 from pathlib import Path
@@ -15,7 +15,7 @@ from tarry.outlets.dapr.properties import Properties
 
 
 class Where:
-    """Which Redis to connect to, and as whom."""
+    """The Redis to connect to, and the credentials there."""
 
     def __init__(self, properties: Properties) -> None:
         self.hosts = [_address(one) for one in properties.needed("redisHost").split(",")]
@@ -72,7 +72,7 @@ class Where:
         return Redis(host=host, port=port, **options)
 
     async def close(self) -> None:
-        """Disconnect from the sentinels, and remove what was put on disk."""
+        """Disconnect from the sentinels, and remove the files of certificates."""
         for sentinel in self._sentinels:
             await sentinel.aclose()
         for file in self._files:
