@@ -57,7 +57,7 @@ def main() -> None:
     schedule("late-2", A, owner="ann", group="late", delay_ms=HOUR_MS)
     schedule("bob-later", B, owner="bob", delay_ms=4 * HOUR_MS)
     ids["k2"] = bench.schedule(**{**KEYED, "namespace": B, "idempotency_key": "k2"}).id
-    bench.engine.parts.upkeep.flush = lambda: None  # type: ignore[assignment, method-assign, return-value]
+    bench.upkeep.flush = lambda: None  # type: ignore[assignment, method-assign, return-value]
     bench.clock.advance(1_000)
     bench.tick()
     while bench.commit():

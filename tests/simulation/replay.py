@@ -38,7 +38,7 @@ def check_replay(world: World) -> bool:
         if live != replayed:
             live, replayed = _apart(live, replayed), _apart(replayed, live)
             raise Violation(f"after a restart {what} would be {replayed!r}, and is {live!r}")
-    again.engine.parts.state.registry.close()
+    again.registry.close()
     return True
 
 
@@ -208,13 +208,13 @@ def _is_done_with(of: Insides, current: Key) -> bool:
         if body is None:
             return True
     record = decode(body) if isinstance(body, bytes) else None
-    return isinstance(record, Entry) and not of.engine.parts.state.topics.waits(record, current.seq)
+    return isinstance(record, Entry) and not of.engine_state.topics.waits(record, current.seq)
 
 
 def _ready(live: Insides, again: Insides) -> set[int]:
     """Seqs of delayed entries that are ready in the engine that runs, and will be in the other."""
-    waits = set(live.engine.parts.state.topics.waiting_seqs().tolist())
-    return set(again.engine.parts.state.topics.waiting_seqs().tolist()) - waits
+    waits = set(live.engine_state.topics.waiting_seqs().tolist())
+    return set(again.engine_state.topics.waiting_seqs().tolist()) - waits
 
 
 def _ended(live: Insides, again: Insides) -> Iterator[Comparison]:

@@ -384,7 +384,7 @@ async def test_only_an_admin_of_everything_may(tmp_path: Path) -> None:
 
 def test_nothing_is_reclaimed_while_a_backup_is_under_way() -> None:
     bench = Bench()
-    reclaim = bench.engine.parts.upkeep.reclaim
+    reclaim = bench.upkeep.reclaim
     backups = bench.engine.backups
     first = bench.ask(backups.begin(60_000))
     assert (reclaim.held, reclaim._may_reclaim()) == (1, False)

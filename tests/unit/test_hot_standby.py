@@ -10,6 +10,7 @@ from tarry.ledger.ledger import Ledger, LedgerSettings
 from tarry.ledger.record import NO_KEY
 from tarry.ledger.replay import Frame
 from tarry.testing.index import SimulatedIndex
+from tarry.testing.insides import InsidesOf
 from tarry.testing.log import SimulatedLog
 from tarry.testing.world import World
 
@@ -42,8 +43,8 @@ def work(owner: World, turns: range) -> list[str]:
 
 def entries(world: World) -> list[tuple[int, int]]:
     """Whatever waits, in the order of keys."""
-    fires, seqs, _ = world.engine.parts.horizon.entries(NO_KEY, 100_000)
-    alive = ~world.engine.parts.state.dead.contains_many(seqs)
+    fires, seqs, _ = world.horizon.entries(NO_KEY, 100_000)
+    alive = ~world.dead.contains_many(seqs)
     return list(zip(fires[alive].tolist(), seqs[alive].tolist(), strict=True))
 
 
@@ -114,8 +115,7 @@ def test_its_registry_follows_so_that_its_own_restart_is_short() -> None:
     b.kill()
     b.stand_by()
     b.follow()
-    assert b._following is not None
-    meta = b._following.parts.state.registry.meta
+    meta = b.following.registry.meta
     assert meta is not None
     assert meta.applied_seq == a.engine.ledger.durable_seq
 
@@ -126,9 +126,8 @@ def test_nothing_is_appended_while_it_follows() -> None:
     b = standby(log, "b", a)
     work(a, range(3))
     b.follow()
-    assert b._following is not None
     with pytest.raises(Unavailable, match="stands by"):
-        b._following.schedule(message(1, 10)).value()
+        b.following.engine.schedule(message(1, 10)).value()
 
 
 def test_a_standby_lets_go_of_segments_that_the_log_was_trimmed_of() -> None:
@@ -148,8 +147,7 @@ def test_a_standby_lets_go_of_segments_that_the_log_was_trimmed_of() -> None:
         b.side.lag()
         while b.work():
             pass
-    assert b._following is not None
-    ledger = b._following.ledger
+    ledger = b.following.ledger
     assert 1 < ledger.first_seq <= a.engine.ledger.first_seq
     assert len(ledger.segments()) < len(a.engine.ledger.segments()) + 3
     a.kill()
@@ -181,8 +179,8 @@ def test_an_index_that_is_ahead_of_the_copy_is_waited_for() -> None:
     ledger.look()
     while engine.follow():
         pass
-    assert engine.parts.journal.effective_seq == a.engine.ledger.durable_seq
-    engine.parts.state.registry.close()
+    assert InsidesOf(engine).journal.effective_seq == a.engine.ledger.durable_seq
+    InsidesOf(engine).registry.close()
 
 
 def indexed(owner: World, other: World) -> str:
@@ -221,11 +219,11 @@ def test_an_index_that_was_removed_before_the_takeover_is_not_taken_for_a_new_on
     a = World(log=log, node="a")
     b = standby(log, "b", a)
     id_ = indexed(a, b)
-    kept, b._following.parts.horizon.index = b.index, SimulatedIndex()  # type: ignore[union-attr]
+    kept, b.following.horizon.index = b.index, SimulatedIndex()
     b.start()
     b.run(120_000)
     assert b.outlet.arrivals == []
-    assert not b.engine.parts.horizon.followed
-    b.engine.parts.horizon.index = kept
+    assert not b.horizon.followed
+    b.horizon.index = kept
     b.run(60_000)
     assert [arrival.delivery.id for arrival in b.outlet.arrivals] == [id_]

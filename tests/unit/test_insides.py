@@ -7,7 +7,7 @@ from tarry.testing.insides import Insides, InsidesOf
 from tests.unit.engine_kit import Bench
 
 TESTS = Path(__file__).parent.parent
-REACHES = re.compile(r"engine\.(journal|dispatcher)\b(?! import)|\b(journal|dispatcher)\._")
+REACHES = re.compile(r"engine\.(_?parts|journal|dispatcher)\b(?! import)|\b(journal|dispatcher)\._")
 DOUBLES = {"test_alarm.py", "test_traces.py"}
 """They have engines of their own, which look as the driver sees one."""
 

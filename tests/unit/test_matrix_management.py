@@ -8,6 +8,7 @@ import pytest
 from aiohttp import web
 
 from tarry.engine.answer import Answer
+from tarry.testing.insides import InsidesOf
 from tests.unit.matrix_kit import (
     ROOM,
     SELDOM,
@@ -329,14 +330,14 @@ async def test_a_send_that_runs_out_of_time_is_answered_by_what_the_event_is_by_
         assert (await serving.act(cancelled, "cancel")).status_code == 200
         await serving.engine.restart(sent, delay_ms=1)
         await until_state(serving, sent, "sent")
-        flush = serving.engine.parts.upkeep.flush
+        flush = InsidesOf(serving.engine).upkeep.flush
 
         def slowly() -> Answer[None]:
             answer: Answer[None] = Answer()
             asyncio.get_running_loop().call_later(0.1, lambda: flush().forward_to(answer))
             return answer
 
-        monkeypatch.setattr(serving.engine.parts.upkeep, "flush", slowly)
+        monkeypatch.setattr(InsidesOf(serving.engine).upkeep, "flush", slowly)
         assert (await serving.act(cancelled, "send")).status_code == 404
         assert (await serving.act(sent, "send")).status_code == 200
 

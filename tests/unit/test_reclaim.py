@@ -48,7 +48,7 @@ def churn(bench: Bench, segments: int = 10, topic: str = "churn") -> None:
 
 def search(bench: Bench) -> None:
     """Look for what lives in old segments to the end, and do what follows, at once."""
-    going = bench.engine.parts.upkeep.reclaim
+    going = bench.upkeep.reclaim
     going.turn(bench.now_ms)
     assert going.searching
     while going.searching:
@@ -86,12 +86,12 @@ def test_without_snapshots_nothing_goes() -> None:
 
 
 def test_while_a_backup_reads_nothing_goes(bench: Bench) -> None:
-    bench.engine.parts.upkeep.reclaim.held += 1
+    bench.upkeep.reclaim.held += 1
     churn(bench, 6)
     before = size(bench)
     settle(bench)
     assert size(bench) == before
-    bench.engine.parts.upkeep.reclaim.held -= 1
+    bench.upkeep.reclaim.held -= 1
     settle(bench)
     assert size(bench) < before
 
@@ -198,7 +198,7 @@ def test_delayed_entries_are_carried_with_their_instant(bench: Bench, reopen: bo
 
 def test_an_entry_that_was_ready_when_it_was_carried_is_ready_after_a_restart(bench: Bench) -> None:
     """The registry has not heard of it: the new record says so, by having no instant."""
-    going = bench.engine.parts.upkeep.reclaim
+    going = bench.upkeep.reclaim
     bench.subscribe("t", "s")
     bench.publish("t", b"late", deliver_at_ms=bench.now_ms + limits.HOUR_MS)
     going.held += 1
@@ -284,10 +284,10 @@ def test_large_records_are_carried_in_units_that_fit() -> None:
 def test_bytes_go_only_once_what_killed_them_is_durable(bench: Bench) -> None:
     """A restart is enqueued, and reclaiming comes before its commit; then the power fails."""
     done = bench.schedule(payload=b"kept", delay_ms=limits.DAY_MS)
-    bench.engine.parts.upkeep.reclaim.held += 1
+    bench.upkeep.reclaim.held += 1
     churn(bench)
     settle(bench)
-    bench.engine.parts.upkeep.reclaim.held -= 1
+    bench.upkeep.reclaim.held -= 1
     first = bench.first_seq
     _ = bench.engine.restart(done.id)
     search(bench)
@@ -449,7 +449,7 @@ def test_a_pipeline_that_begins_just_before_segments_go_finds_them(
 ) -> None:
     churn(bench, 6)
     before = size(bench)
-    reclaim = bench.engine.parts.upkeep.reclaim
+    reclaim = bench.upkeep.reclaim
     rely = reclaim._rely
 
     def begins_now(upto_seq: int) -> None:
@@ -472,7 +472,7 @@ def test_an_index_that_cannot_be_seen_keeps_what_is_there(
 ) -> None:
     churn(bench, 6)
     before = size(bench)
-    reclaim, newest = bench.engine.parts.upkeep.reclaim, bench.index.newest
+    reclaim, newest = bench.upkeep.reclaim, bench.index.newest
     rely = reclaim._rely
 
     def unreachable() -> IndexView:
@@ -511,7 +511,7 @@ def test_a_new_index_begins_with_the_ledger_that_has_let_go_of_its_beginning(ben
 def test_of_each_snapshot_is_told_what_the_ledger_had_before_it_was_made(bench: Bench) -> None:
     """Segments that are reclaimed while it is made may be needed by it."""
     told: list[tuple[str, int, int]] = []
-    going = bench.engine.parts.upkeep.reclaim
+    going = bench.upkeep.reclaim
     going._on_snapshot = lambda *snapshot: told.append(snapshot)
     churn(bench)
     before = bench.first_seq

@@ -477,14 +477,14 @@ def test_an_unexpected_error_about_one_repeat_keeps_no_other(
     bench.expects_errors = True
     give(bench, "bad")
     give(bench, "good")
-    make = bench.engine.parts.repeating._versions.make
+    make = bench.repeating._versions.make
 
     def fails(message: Message, *args: Any) -> Any:
         if message.headers["tarry-repeat"] == "bad":
             raise RuntimeError("out of order")
         return make(message, *args)
 
-    monkeypatch.setattr(bench.engine.parts.repeating._versions, "make", fails)
+    monkeypatch.setattr(bench.repeating._versions, "make", fails)
     reader = bench.drain("orders")
     bench.wait(2_000)
     assert {one.headers["tarry-repeat"] for one in reader.got} == {"good"}

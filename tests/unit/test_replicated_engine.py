@@ -228,6 +228,20 @@ def test_once_it_reaches_the_log_again_it_goes_on() -> None:
     assert bench.engine.trouble is None
 
 
+def test_a_proof_after_a_time_without_one_has_the_next_turn_come_at_once() -> None:
+    """Otherwise consumers would get what was kept back at the next alarm only."""
+    bench, _ = cut_off()
+    woken: list[int] = []
+    bench.engine.tell_of_earlier(woken.append)
+    bench.clock.advance(100)
+    bench.tick()
+    assert not woken
+    assert bench.connection is not None
+    bench.connection.unreachable = False
+    bench.rest()
+    assert woken == [0]
+
+
 def test_a_start_shows_nothing_before_a_record_of_its_own_is_durable() -> None:
     log = SimulatedLog()
     id_ = node(log, "a").schedule("orders", delay_ms=60_000).id

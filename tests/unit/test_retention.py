@@ -284,7 +284,7 @@ def test_without_retention_it_goes_after_some_minutes(bench: Bench, crashed: boo
     bench.leap(STEP_MS + 1000)
     bench.wait(2000)
     assert bench.engine.topics.find("orders").first == 2
-    assert bench.engine.parts.state.topics.grace.waiting == 0
+    assert bench.engine_state.topics.grace.waiting == 0
 
 
 def test_what_a_subscription_went_back_to_does_not_go(bench: Bench) -> None:
@@ -321,7 +321,7 @@ def test_of_a_busy_topic_so_many_stay(bench: Bench, monkeypatch: pytest.MonkeyPa
         bench.wait(1000)
     topic = bench.engine.topics.find("orders")
     assert (topic.first, topic.next) == (400, 500)
-    assert bench.engine.parts.state.topics.grace.waiting == 1
+    assert bench.engine_state.topics.grace.waiting == 1
 
 
 def test_retention_by_size_keeps_the_newest(bench: Bench) -> None:
@@ -429,7 +429,7 @@ def test_what_everybody_is_done_with_in_very_many_topics_goes_as_fast_as_it_come
     bench.wait(2000)
     bench.leap(GRACE_MS + STEP_MS)
     bench.wait(3000)
-    assert bench.engine.parts.state.topics.grace.waiting == 0
+    assert bench.engine_state.topics.grace.waiting == 0
 
 
 def test_a_topic_that_is_deleted_takes_its_places_with_it(bench: Bench) -> None:

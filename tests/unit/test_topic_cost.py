@@ -100,7 +100,7 @@ def test_of_very_many_topics_most_are_saved_before_the_flush(
     cut = bench.engine_state.cut
 
     def counted(last_seq: int) -> Any:
-        at_once.append(len(bench.engine.parts.state.topics._touched))
+        at_once.append(len(bench.engine_state.topics._touched))
         return cut(last_seq)
 
     monkeypatch.setattr(bench.engine_state, "cut", counted)

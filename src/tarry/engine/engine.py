@@ -68,8 +68,8 @@ class Engine:
     """The façade of everything behind the doors."""
 
     def __init__(self, given: Surroundings) -> None:
-        parts = self.parts = wire(given)
-        """Its parts, for the simulation and for tests that look into it."""
+        parts = self._parts = wire(given)
+        """Its parts, for itself and for `tarry.testing.insides`."""
         self.clock = given.clock
         self.ledger = given.ledger
         """The ledger, for whoever reads its frames and figures."""
@@ -96,39 +96,39 @@ class Engine:
     @property
     def index_view(self) -> IndexView:
         """The index as it is read now."""
-        return self.parts.horizon.view
+        return self._parts.horizon.view
 
     def tell_of_sent(self, on_sent: OnSent) -> None:
         """Have a function told of sent messages: the door, the lateness and how many."""
-        self.parts.dispatcher.sent.on_sent = on_sent
+        self._parts.dispatcher.sent.on_sent = on_sent
 
     def tell_of_earlier(self, on_earlier: Callable[[int], None]) -> None:
         """Have a function told of an added message that is due before all others."""
-        self.parts.horizon.on_earlier = on_earlier
+        self._parts.horizon.on_earlier = on_earlier
 
     @property
     def traced(self) -> bool:
         """Whether a tracer is told of accepted and sent messages."""
-        return self.parts.tracing is not None
+        return self._parts.tracing is not None
 
     @property
     def trouble(self) -> str | None:
         """Why not everything that it holds can be delivered on time, while that is so."""
-        return self.parts.horizon.trouble or (DOUBT if self.parts.journal.in_doubt else None)
+        return self._parts.horizon.trouble or (DOUBT if self._parts.journal.in_doubt else None)
 
     @property
     def warnings(self) -> list[str]:
         """Facts that an operator should know although messages are accepted and sent."""
         return [
-            *self.parts.state.aside.warnings(),
-            *self.parts.dispatcher.stranded.warnings(),
-            *self.parts.upkeep.clock.warnings(),
+            *self._parts.state.aside.warnings(),
+            *self._parts.dispatcher.stranded.warnings(),
+            *self._parts.upkeep.clock.warnings(),
         ]
 
     @property
     def set_aside(self) -> list[int]:
         """Seqs of records that this start, or an earlier one, was told to go on without."""
-        return sorted(self.parts.state.aside.seqs)
+        return sorted(self._parts.state.aside.seqs)
 
     # Running
 
@@ -138,26 +138,26 @@ class Engine:
         `recover` goes on from here once the ledger is this server's, and has little left to do then.
         """
         now_ms = self.clock.now_ms()
-        more = self.parts.recovery.follow(set_aside, now_ms)
-        self.parts.upkeep.follow(now_ms)
+        more = self._parts.recovery.follow(set_aside, now_ms)
+        self._parts.upkeep.follow(now_ms)
         return more
 
     def recover(self, set_aside: Collection[int] = ()) -> None:
         """Arrive at the state of the ledger, without the records at some seqs; then the engine takes work."""
-        self.parts.recovery.run(set_aside, self.clock.now_ms())
-        end_set_aside(self.parts.state, self.ledger, self.parts.dispatcher, set_aside)
-        self.parts.dispatcher.stranded.begin(self.clock.now_ms())
-        self.parts.dispatcher.holding.begin(self.clock.now_ms())
+        self._parts.recovery.run(set_aside, self.clock.now_ms())
+        end_set_aside(self._parts.state, self.ledger, self._parts.dispatcher, set_aside)
+        self._parts.dispatcher.stranded.begin(self.clock.now_ms())
+        self._parts.dispatcher.holding.begin(self.clock.now_ms())
         self.ready = True
 
     def tick(self) -> int:
         """One turn of everything: gives the instant at which to come again, or 0 for at once."""
-        parts, now_ms = self.parts, self.clock.now_ms()
-        self.parts.horizon.advance(now_ms)
-        self.parts.bodies.turn(now_ms)
+        parts, now_ms = self._parts, self.clock.now_ms()
+        self._parts.horizon.advance(now_ms)
+        self._parts.bodies.turn(now_ms)
         # Reading ahead is for when there is nothing to send.
-        more = self.parts.dispatcher.turn(now_ms)
-        read_ms = None if more else self.parts.readahead.turn(now_ms)
+        more = self._parts.dispatcher.turn(now_ms)
+        read_ms = None if more else self._parts.readahead.turn(now_ms)
         self.batches.turn(now_ms)
         self.backups.turn(now_ms)
         bulk_ms = parts.bulk_commands.turn(now_ms)
@@ -169,23 +169,23 @@ class Engine:
             return 0
         if read_ms is not None:
             again_ms = min(again_ms, read_ms)
-        if self.parts.dispatcher.stuck or self.parts.dispatcher.gathering:
+        if self._parts.dispatcher.stuck or self._parts.dispatcher.gathering:
             return again_ms
-        next_ms = self.parts.horizon.next_fire_at_ms()
+        next_ms = self._parts.horizon.next_fire_at_ms()
         return (
             again_ms
             if next_ms is None
-            else min(again_ms, self.parts.dispatcher.next_turn_ms(next_ms, now_ms))
+            else min(again_ms, self._parts.dispatcher.next_turn_ms(next_ms, now_ms))
         )
 
     def stats(self) -> EngineStats:
         """Figures of the moment."""
-        parts, journal, state = self.parts, self.parts.journal, self.parts.state
+        parts, journal, state = self._parts, self._parts.journal, self._parts.state
         return EngineStats(
             pending=state.pending.total + state.topics.waiting,
             in_wheel=len(parts.horizon.wheel),
             in_tail=len(parts.horizon.tail),
-            sending=len(self.parts.dispatcher.flights.by_seq),
+            sending=len(self._parts.dispatcher.flights.by_seq),
             next_seq=journal.next_seq,
             durable_seq=journal.durable_seq,
             watermark_ms=state.watermark.fire_at_ms,
@@ -197,52 +197,56 @@ class Engine:
             next_due_at_ms=parts.horizon.next_fire_at_ms(),
             stranded=dict(state.stranded),
             paused=dict(state.paused),
-            clock_ahead_ms=self.parts.upkeep.clock.ahead_ms,
-            clock_steps=dict(self.parts.upkeep.clock.steps),
+            clock_ahead_ms=self._parts.upkeep.clock.ahead_ms,
+            clock_steps=dict(self._parts.upkeep.clock.steps),
             counters=dict(state.counters),
         )
 
+    def wake(self) -> None:
+        """Have the next turn come at once: the clock was moved, or runs again."""
+        self._parts.horizon.wake()
+
     def pump(self) -> None:
         """Give out entries that became visible to consumers since the last turn."""
-        self.parts.pumping.pump()
+        self._parts.pumping.pump()
 
     @property
     def sending(self) -> bool:
         """Whether any attempt to send is under way."""
-        return any(flight.state is State.SENDING for flight in self.parts.dispatcher.flights.by_seq.values())
+        return any(flight.state is State.SENDING for flight in self._parts.dispatcher.flights.by_seq.values())
 
     def flush(self) -> Answer[None]:
         """Bring the registry up to the records enqueued so far; the answer comes when it is."""
-        return self.parts.upkeep.flush()
+        return self._parts.upkeep.flush()
 
     def upcoming(self, from_ms: int, to_ms: int, buckets: int) -> Answer[Upcoming]:
         """How many messages are due from one instant until before another, in so many buckets, by door."""
-        return self.parts.counting.count(from_ms, to_ms, buckets)
+        return self._parts.counting.count(from_ms, to_ms, buckets)
 
     def due_soon(self, door: str, within_ms: int) -> int:
         """How many messages of a door are due within a time that is short, a few seconds; quick."""
-        return self.parts.counting.due_soon(door, self.clock.now_ms() + within_ms)
+        return self._parts.counting.due_soon(door, self.clock.now_ms() + within_ms)
 
     # Messages
 
     def schedule(self, message: Message) -> Answer[Scheduled]:
         """Accept a message; the answer comes when that is durable."""
-        return self.parts.admission.schedule(message)
+        return self._parts.admission.schedule(message)
 
     def repeated(self, message: Message) -> Answer[Scheduled] | None:
         """The answer to an earlier request with the idempotency key of a message; None if there was none, or it failed.
 
         For whoever wants to know it before the message is read as a whole.
         """
-        return self.parts.admission.repeated(message)
+        return self._parts.admission.repeated(message)
 
     def any_repeated(self, messages: Sequence[Message]) -> bool:
         """Whether one of these requests may have come before, by its idempotency key: then columns cannot bring them."""
-        return self.parts.admission.any_repeated(messages)
+        return self._parts.admission.any_repeated(messages)
 
     def group_owners(self, namespace: str, name: str) -> frozenset[str]:
         """Owners of messages that wait in a group of this name, in a namespace."""
-        return self.parts.state.groups.owners_of(namespace, name)
+        return self._parts.state.groups.owners_of(namespace, name)
 
     @overload
     def schedule_many(
@@ -261,11 +265,11 @@ class Engine:
 
         With `all_or_none` they are one unit, or the answer is an error; a group that one of them leads waits for it.
         """
-        return self.parts.admission.schedule_many(messages, all_or_none=all_or_none)
+        return self._parts.admission.schedule_many(messages, all_or_none=all_or_none)
 
     def schedule_columns(self, columns: Columns, defaults: Message) -> Answer[ColumnsScheduled]:
         """Accept messages as columns, each by itself; `defaults` has what no row can say."""
-        return self.parts.admission.schedule_columns(columns, defaults)
+        return self._parts.admission.schedule_columns(columns, defaults)
 
     def space(self, size_bytes: int) -> Answer[None]:
         """Settled once the ledger takes about so much: a batch waits where a single message is refused."""
@@ -275,50 +279,50 @@ class Engine:
 
     def get(self, id: str, *, namespace: str | None = None) -> Answer[MessageView]:
         """A message as it is now. Here and below, one outside the namespace that is given is not found."""
-        return self.parts.commands.get(id, namespace=namespace)
+        return self._parts.commands.get(id, namespace=namespace)
 
     def id_of_name(self, namespace: str, name: str) -> str:
         """The id of the message that has a name, which waits or whose outcome is kept; raises `NotFound` if none has."""
-        return self.parts.commands.id_of_name(namespace, name)
+        return self._parts.commands.id_of_name(namespace, name)
 
     def list_messages(self, query: MessageQuery) -> Answer[MessagePage]:
         """A page of messages."""
-        return self.parts.lists(query)
+        return self._parts.lists(query)
 
     def list_owned(self, query: OwnedQuery) -> Answer[MessagePage]:
         """A page of an owner's listed messages."""
-        return self.parts.owners.page(query)
+        return self._parts.owners.page(query)
 
     def cancel(self, id: str, *, namespace: str | None = None) -> Answer[MessageView]:
         """End a message unsent. Once this is answered it never goes out."""
-        return self.parts.commands.cancel(id, namespace=namespace)
+        return self._parts.commands.cancel(id, namespace=namespace)
 
     def pending_of(self, owner: str, namespace: str, *more: str) -> int:
         """How many messages of an owner wait in these namespaces, with those that an earlier version counted by owner alone."""
-        return sum(self.parts.state.pending.of(one, owner) for one in {namespace, *more, UNSCOPED})
+        return sum(self._parts.state.pending.of(one, owner) for one in {namespace, *more, UNSCOPED})
 
     def end_subject(self, subject: str, ending: Ending) -> Answer[int]:
         """End all that wait about a subject and that the ending is meant for; gives how many."""
-        return self.parts.owners.end_subject(subject, ending)
+        return self._parts.owners.end_subject(subject, ending)
 
     def end_owner(self, owner: str, ending: Ending) -> Answer[int]:
         """End all of an owner's listed messages that the ending is meant for; gives how many."""
-        return self.parts.owners.end_owner(owner, ending)
+        return self._parts.owners.end_owner(owner, ending)
 
     def send(self, id: str) -> Answer[MessageView]:
         """Make a message due now. A cancel or a restart that is recorded before it has gone out holds over this."""
-        return self.parts.commands.send(id)
+        return self._parts.commands.send(id)
 
     def deliver(self, id: str, *, keep: bool = False, namespace: str | None = None) -> Answer[Verdict]:
         """Make a message due now, and hear the verdict on the next attempt; a conflict if a later command overruled it.
 
         With `keep`, a message that is refused waits for its due instant again.
         """
-        return self.parts.hearing.deliver(id, keep=keep, namespace=namespace)
+        return self._parts.hearing.deliver(id, keep=keep, namespace=namespace)
 
     def ended(self, id: str) -> Answer[MessageView]:
         """A message that is due, once it is finalised."""
-        return self.parts.hearing.ended(id)
+        return self._parts.hearing.ended(id)
 
     def restart(
         self,
@@ -329,7 +333,7 @@ class Engine:
         namespace: str | None = None,
     ) -> Answer[MessageView]:
         """Begin a message's delay again, or give it a new delay or due instant."""
-        return self.parts.commands.restart(id, delay_ms=delay_ms, due_at_ms=due_at_ms, namespace=namespace)
+        return self._parts.commands.restart(id, delay_ms=delay_ms, due_at_ms=due_at_ms, namespace=namespace)
 
     def retry(
         self,
@@ -340,42 +344,42 @@ class Engine:
         namespace: str | None = None,
     ) -> Answer[MessageView]:
         """Accept a message that has failed once more, due now or at a new time. Its dead letter is taken back."""
-        return self.parts.retries.retry(id, delay_ms=delay_ms, due_at_ms=due_at_ms, namespace=namespace)
+        return self._parts.retries.retry(id, delay_ms=delay_ms, due_at_ms=due_at_ms, namespace=namespace)
 
     # Policies
 
     def policy(self, scope: Scope, name: str) -> Policy | None:
         """The policy that was set at a place itself; raises `Invalid` for a bad name."""
-        return self.parts.state.policies.get(scope, name)
+        return self._parts.state.policies.get(scope, name)
 
     def set_policy(self, scope: Scope, name: str, policy: Policy | None) -> Answer[None]:
         """Set a policy, or remove it with None."""
         try:
-            full = self.parts.state.policies.check_name(scope, name)
+            full = self._parts.state.policies.check_name(scope, name)
             if policy is not None:
                 policy.check()
             body = None if policy is None else msgspec.to_builtins(policy)
-            before = self.parts.state.policies.get(scope, name) or Policy()
+            before = self._parts.state.policies.get(scope, name) or Policy()
             changed = before.send_per_second != (policy or Policy()).send_per_second
 
             def durable() -> None:
                 if changed:
-                    self.parts.turns.limit_changed(_namespace_of(scope, full))
+                    self._parts.turns.limit_changed(_namespace_of(scope, full))
 
-            return self.parts.journal.write([PolicySet(scope, full, body)], durable)
+            return self._parts.journal.write([PolicySet(scope, full, body)], durable)
         except TarryError as error:
             return failed(error)
 
     def broker_policy(self) -> Effective:
         """The policy in force outside all namespaces: only the broker has a say."""
-        return self.parts.state.policies.effective(None, "")
+        return self._parts.state.policies.effective(None, "")
 
     def effective_policy(self, topic: str | None, namespace: str) -> Effective:
         """The policy in force at a topic or in a namespace."""
         if topic is not None:
             parsed = parse_topic(topic)
-            return self.parts.state.policies.effective(parsed.full, parsed.namespace_name)
-        return self.parts.state.policies.effective(None, parse_namespace(namespace))
+            return self._parts.state.policies.effective(parsed.full, parsed.namespace_name)
+        return self._parts.state.policies.effective(None, parse_namespace(namespace))
 
 
 def _namespace_of(scope: Scope, name: str) -> str | None:

@@ -6,7 +6,7 @@ the state, what is appended is decided by the state, and dispatch, which appends
 journal is therefore made with two functions that find the state and dispatch when they are called.
 
 Three listeners come later, because they are made on top of the finished engine: the driver's alarm (`Horizon.on_earlier`), and
-the doors that are told of messages sent (`Dispatcher.on_sent`) and of topics deleted (`TopicRecords.on_deleted`).
+the doors that are told of messages sent (`SentReport.on_sent`) and of topics deleted (`TopicRecords.on_deleted`).
 """
 
 from collections import Counter
@@ -156,14 +156,14 @@ def wire(given: Surroundings) -> EngineParts:
     counters: Counter[str] = Counter()
     isolation = Isolation(counters, given.on_isolated)
     dead, aside = DeadSet(given.dead_block_bits), Aside()
-    tenure = Tenure(clock, given.tenure_ms) if ledger.replicated else None
-    entering = Entering(ledger, tenure)
     reliance = Reliance(ledger)
     batches = Batches(dead)
     horizon = Horizon(
         given.index, reading, dead, settings.lead_ms, settings.wheel_entries, reliance.check,
         lambda cursor: batches.unindexed(cursor, entering.effective_seq),
     )  # fmt: skip
+    tenure = Tenure(clock, given.tenure_ms, horizon.wake) if ledger.replicated else None
+    entering = Entering(ledger, tenure)
     postponed = Postponed()
     bodies = Bodies(ledger, horizon, postponed, reading, clock)
     sizes = BodySizes()

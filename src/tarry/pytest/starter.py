@@ -133,7 +133,7 @@ async def _obey(server: Server, clock: MovedClock, request: dict[str, Any]) -> d
             clock.stop()
         case "start":
             clock.start()
-            engine.parts.horizon.wake()
+            engine.wake()
     return {"now_ms": clock.now_ms()}
 
 

@@ -18,6 +18,7 @@ from tarry.engine.due.horizon import Horizon
 from tarry.engine.engine import Engine
 from tarry.engine.flights.flights import Flights
 from tarry.engine.journal.journal import Journal
+from tarry.engine.repeats.repeating import Repeating
 from tarry.engine.state.batches import Batches
 from tarry.engine.state.engine_state import EngineState
 from tarry.engine.state.groups import Groups
@@ -43,12 +44,12 @@ class Insides(ABC):
     @property
     def journal(self) -> Journal:
         """Appends records."""
-        return self.engine.parts.journal
+        return self.engine._parts.journal
 
     @property
     def engine_state(self) -> EngineState:
         """The state that the records add up to."""
-        return self.engine.parts.state
+        return self.engine._parts.state
 
     @property
     def ledger(self) -> Ledger:
@@ -120,37 +121,42 @@ class Insides(ABC):
     @property
     def horizon(self) -> Horizon:
         """The wheel, the tail and the view of the index."""
-        return self.engine.parts.horizon
+        return self.engine._parts.horizon
 
     @property
     def bodies(self) -> Bodies:
         """Bodies of records, from wherever they are."""
-        return self.engine.parts.bodies
+        return self.engine._parts.bodies
 
     @property
     def sizes(self) -> BodySizes:
         """How many bodies are read together."""
-        return self.engine.parts.sizes
+        return self.engine._parts.sizes
 
     @property
     def readahead(self) -> Readahead:
         """Messages that are read ahead."""
-        return self.engine.parts.readahead
+        return self.engine._parts.readahead
 
     @property
     def recent_entries(self) -> RecentEntries:
         """The newest entries, as consumers get them."""
-        return self.engine.parts.recent_entries
+        return self.engine._parts.recent_entries
 
     @property
     def dispatcher(self) -> Dispatcher:
         """Takes due messages to where they go."""
-        return self.engine.parts.dispatcher
+        return self.engine._parts.dispatcher
 
     @property
     def upkeep(self) -> Upkeep:
         """Marks, flushes, sweeps and reclaims."""
-        return self.engine.parts.upkeep
+        return self.engine._parts.upkeep
+
+    @property
+    def repeating(self) -> Repeating:
+        """Makes the messages of repeats."""
+        return self.engine._parts.repeating
 
     @property
     def flights(self) -> Flights:

@@ -32,7 +32,7 @@ async def pass_time(engine: Engine, clock: MovedClock, until_ms: int) -> None:
         if ran:
             clock.start()
         # The alarm was set by where the clock was.
-        engine.parts.horizon.wake()
+        engine.wake()
 
 
 async def _rest(engine: Engine) -> None:
@@ -58,6 +58,7 @@ def _at_rest(engine: Engine) -> bool:
 
 def _next_ms(engine: Engine) -> int | None:
     """The next instant at which something is to be done for a message or a repeat."""
-    first = InsidesOf(engine).horizon.entries(NO_KEY, 1).fire_at_ms
-    nexts = [engine.parts.repeating.next_ms(), int(first[0]) if len(first) else None]
+    inside = InsidesOf(engine)
+    first = inside.horizon.entries(NO_KEY, 1).fire_at_ms
+    nexts = [inside.repeating.next_ms(), int(first[0]) if len(first) else None]
     return min((next_ms for next_ms in nexts if next_ms is not None), default=None)

@@ -35,7 +35,7 @@ from tarry.ledger.log.replicated_log import LogNode, ReplicatedLog
 from tarry.testing.clock import SimulatedClock
 from tarry.testing.disk import SimulatedDisk
 from tarry.testing.index import SimulatedIndex
-from tarry.testing.insides import Insides
+from tarry.testing.insides import Insides, InsidesOf
 from tarry.testing.log import SimulatedLog, SimulatedPartition
 from tarry.testing.outlet import SCHEME, SimulatedOutlet
 from tarry.testing.registry import RegistryDisk, SimulatedRegistry
@@ -242,7 +242,7 @@ class World(Insides):
         self.outlet.forget()
         for engine in engines:
             if engine is not None:
-                engine.parts.state.registry.close()
+                InsidesOf(engine).registry.close()
 
     # Steps
 
@@ -254,6 +254,13 @@ class World(Insides):
     def follows(self) -> bool:
         """Whether there is an engine that follows the log."""
         return self._following is not None
+
+    @property
+    def following(self) -> InsidesOf:
+        """Looks into the engine that follows the log."""
+        if self._following is None:
+            raise RuntimeError("no engine follows the log: call `stand_by` and `follow` first")
+        return InsidesOf(self._following)
 
     @property
     def running(self) -> bool:

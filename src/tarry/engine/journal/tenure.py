@@ -21,10 +21,9 @@ log = logging.getLogger(__name__)
 class Tenure:
     """Knows the newest proof of ownership."""
 
-    def __init__(self, clock: SteadyClock, lasts_ms: int) -> None:
-        """A proof that is older than `lasts_ms` says nothing any more."""
-        self.on_proved: Callable[[], None] | None = None
-        """Called when there is a proof again, after a time without one."""
+    def __init__(self, clock: SteadyClock, lasts_ms: int, on_proved: Callable[[], None]) -> None:
+        """A proof that is older than `lasts_ms` says nothing any more. `on_proved` is told of the next one after such a time."""
+        self._on_proved = on_proved
         self._clock = clock
         self.lasts_ms = lasts_ms
         self._proved_ms = NEVER
@@ -55,5 +54,4 @@ class Tenure:
         self._proved_ms = max(self._proved_ms, enqueued_ms)
         if before and not self.in_doubt:
             self._told = False
-            if self.on_proved is not None:
-                self.on_proved()
+            self._on_proved()

@@ -20,8 +20,6 @@ class Pumping:
         """`wake` has the next turn come at once. Without a fresh proof of ownership entries are kept back (R15)."""
         self._wake = wake
         self._tenure = tenure
-        if tenure is not None:
-            tenure.on_proved = wake
         self._woken: dict[Pumped, None] = {}
         self._unfinished: dict[Pumped, None] = {}
         """Subscriptions that have more to give out than they may in one turn."""
