@@ -173,7 +173,7 @@ def test_trying_again(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     bad = bench.schedule(FOREIGN, payload=b"bad", delay_ms=1)
     bench.wait(1)
     with monkeypatch.context() as patched:
-        patched.setattr("tarry.engine.flights.flights.Flights._backoff_ms", fail)
+        patched.setattr("tarry.engine.flights.verdicts.Verdicts._backoff_ms", fail)
         bench.verdict(Retry("busy"))
     assert bench.state(bad.id) == "failed"
     assert "was to be tried again" in (bench.view(bad.id).reason or "")
@@ -234,7 +234,7 @@ def test_a_leader_whose_group_cannot_begin_was_sent_all_the_same(
     def fail(*_: Any) -> None:
         raise ValueError
 
-    monkeypatch.setattr("tarry.engine.flights.flights.beginnings", fail)
+    monkeypatch.setattr("tarry.engine.flights.verdicts.beginnings", fail)
     leader, member = bench.ask(
         bench.engine.schedule_many(
             [

@@ -195,26 +195,79 @@ def wire(given: Surroundings) -> EngineParts:
 
     # The state
     state = EngineState(
-        registry, ledger.ledger_id, dead, aside, counters, policies, catalogue, repeat_state, topic_records, batches,
-        reliance, horizon, bodies, sizes, readahead,
-    )  # fmt: skip
+        registry=registry,
+        ledger_id=ledger.ledger_id,
+        dead=dead,
+        aside=aside,
+        counters=counters,
+        policies=policies,
+        catalogue=catalogue,
+        repeats=repeat_state,
+        topics=topic_records,
+        batches=batches,
+        reliance=reliance,
+        horizon=horizon,
+        bodies=bodies,
+        sizes=sizes,
+        readahead=readahead,
+    )
     recovery = Recovery(state, ledger, horizon, bodies, sizes, entering)
     retention = Retention(topic_records, policies, reader)
     topics = Topics(
-        journal, topic_records, policies, catalogue, reader, retention, recent_entries, clock, lambda: state.floor_ms,
-        counters, subscription_parts, tracing,
-    )  # fmt: skip
+        journal=journal,
+        records=topic_records,
+        policies=policies,
+        catalogue=catalogue,
+        reader=reader,
+        retention=retention,
+        recent_entries=recent_entries,
+        clock=clock,
+        floor_ms=lambda: state.floor_ms,
+        counters=counters,
+        parts=subscription_parts,
+        tracing=tracing,
+    )
 
     # The way out, and upkeep
     fresh = FreshMark(journal, state, clock) if ledger.replicated else None
     dispatcher = Dispatcher(
-        journal, state, horizon, bodies, sizes, readahead, recent_entries, postponed, clock, ids, isolation, outlets,
-        settings, given.launch, given.seed, tracing, fresh,
-    )  # fmt: skip
+        journal=journal,
+        state=state,
+        horizon=horizon,
+        bodies=bodies,
+        sizes=sizes,
+        readahead=readahead,
+        recent_entries=recent_entries,
+        postponed=postponed,
+        clock=clock,
+        ids=ids,
+        isolation=isolation,
+        outlets=outlets,
+        settings=settings,
+        launch=given.launch,
+        seed=given.seed,
+        tracing=tracing,
+        fresh=fresh,
+    )
     upkeep = Upkeep(
-        journal, state, ledger, horizon, bodies, sizes, recent_entries, topics, retention, clock, isolation, dispatcher,
-        settings, given.offload, given.snapshot_folder, given.on_snapshot, tenure,
-    )  # fmt: skip
+        journal=journal,
+        state=state,
+        ledger=ledger,
+        horizon=horizon,
+        bodies=bodies,
+        sizes=sizes,
+        recent_entries=recent_entries,
+        topics=topics,
+        retention=retention,
+        clock=clock,
+        isolation=isolation,
+        dispatcher=dispatcher,
+        settings=settings,
+        offload=given.offload,
+        folder=given.snapshot_folder,
+        on_snapshot=given.on_snapshot,
+        tenure=tenure,
+    )
     backups = Backups(upkeep.reclaim, registry, clock, upkeep.flush, given.offload, given.snapshot_folder)
 
     # What doors ask for

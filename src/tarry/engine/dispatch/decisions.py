@@ -39,6 +39,7 @@ class Decisions:
 
     def __init__(
         self,
+        *,
         state: EngineState,
         readahead: Readahead,
         postponed: Postponed,

@@ -61,6 +61,7 @@ class Dispatcher:
 
     def __init__(
         self,
+        *,
         journal: Journal,
         state: EngineState,
         horizon: Horizon,
@@ -87,18 +88,44 @@ class Dispatcher:
         """Allowances on sending."""
         self.holding = Holding(journal, state, horizon, bodies, clock, self.end_writer, self.rates)
         self.flights = Flights(
-            journal, state, bodies, clock, ids, isolation, outlets, settings, launch, self.end_writer, self.stranded,
-            self.holding, self.failures, self._later, self.sent.tell_heads, seed, tracing, fresh,
-        )  # fmt: skip
+            journal=journal,
+            state=state,
+            bodies=bodies,
+            clock=clock,
+            ids=ids,
+            isolation=isolation,
+            outlets=outlets,
+            settings=settings,
+            launch=launch,
+            end_writer=self.end_writer,
+            stranded=self.stranded,
+            holding=self.holding,
+            failures=self.failures,
+            later=self._later,
+            sent=self.sent.tell_heads,
+            seed=seed,
+            tracing=tracing,
+            fresh=fresh,
+        )
         self.awaited = AwaitedBodies(bodies, horizon, postponed)
         self.lanes = OverdueLanes()
         self._firing = Firing(
             journal, state, recent_entries, ids, self.end_writer, self.sent, self._later, self._all_fired
         )
         self._decisions = Decisions(
-            state, readahead, postponed, self.rates, isolation, settings, self.end_writer, self.failures, self.flights,
-            self._firing, self.sent, self._later,
-        )  # fmt: skip
+            state=state,
+            readahead=readahead,
+            postponed=postponed,
+            rates=self.rates,
+            isolation=isolation,
+            settings=settings,
+            end_writer=self.end_writer,
+            failures=self.failures,
+            flights=self.flights,
+            firing=self._firing,
+            sent=self.sent,
+            later=self._later,
+        )
         self.stuck = False
         """Whether due messages have to wait, because the ledger has no space or has failed."""
         self.gathering = False

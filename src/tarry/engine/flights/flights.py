@@ -1,57 +1,44 @@
-"""Flights: messages on their way to other systems, from the moment they are due to their verdict.
+"""Flights: messages on their way to other systems, from the moment they are due until they are handed out.
 
-Those that are due together for one destination leave together, if their outlet takes several in one call, and what came
-of them is written together. `places` says who leaves when; flights with one order key go out one after another. A
-temporary failure is tried again with backoff, from the wheel; past `carry_after_ms` by a new version, with all that
-is in order behind it (`carrying`).
+Those that are due together for one destination leave together, if their outlet takes several in one call. `boarding` says
+who leaves when; flights with one order key go out one after another. What becomes of a flight by the verdict on its attempt
+is in `verdicts`.
 """
 
 import logging
-import random
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Mapping, Sequence
 from heapq import heappop, heappush
-from typing import Final
 
 import numpy as np
 
-from tarry.core import admission
-from tarry.core.backoff import after_attempts, spread
 from tarry.core.clock import Clock
-from tarry.core.delivery import BulkOutlet, Delivered, Delivery, Missing, Outlet, Refused, Retry, Verdict
+from tarry.core.delivery import BulkOutlet, Delivery, Outlet, Refused, Verdict
 from tarry.core.errors import Damage, Unavailable
 from tarry.core.ids import Ids
-from tarry.core.lifecycle import Event, State
-from tarry.core.limits import MAX_DELAY_MS, MINUTE_MS
-from tarry.core.tracing import SendOutcome
+from tarry.core.lifecycle import Event
 from tarry.engine.bodies.bodies import Bodies, Body, version_of
 from tarry.engine.bodies.body_sizes import SMALL_BYTES
 from tarry.engine.due.postponed import Later
 from tarry.engine.flights.boarding import Boarding
-from tarry.engine.flights.deferral import Deferral, flight_parts
-from tarry.engine.flights.end_writer import SPACE_RETRY_MS, EndWriter, Otherwise
+from tarry.engine.flights.deferral import Deferral
+from tarry.engine.flights.end_writer import SPACE_RETRY_MS, EndWriter
 from tarry.engine.flights.failures import Failures
 from tarry.engine.flights.flight import Departure, Flight
 from tarry.engine.flights.fresh_mark import FreshMark
 from tarry.engine.flights.holding import DueMessage, Holding
 from tarry.engine.flights.stranded import Stranded
+from tarry.engine.flights.verdicts import Verdicts
 from tarry.engine.isolation import Isolation
 from tarry.engine.journal.journal import Journal
-from tarry.engine.records.tries import tried_again
-from tarry.engine.records.versions import end_of, has_expired, new_version
+from tarry.engine.records.versions import has_expired
 from tarry.engine.settings import EngineSettings
 from tarry.engine.state.engine_state import EngineState
-from tarry.engine.state.led_groups import beginnings
 from tarry.engine.tracing import Tracing
 from tarry.ledger.read_record import PutHead, ReadPut
 from tarry.ledger.record import Claim, Key, Put, Record, decode_put
 
 log = logging.getLogger(__name__)
-
-TELL_RETRIES_MS: Final = MINUTE_MS
-MAX_HOSTS_TOLD: Final = 1_000
-"""The log is told of a host that cannot be sent to so often, for so many hosts at a time."""
 
 Told = Callable[[Sequence[tuple[str, Verdict]]], None]
 """Told of verdicts on deliveries, by their ids."""
@@ -63,20 +50,12 @@ Those that come together are told together. Several deliveries are given to a `B
 """
 
 
-class Watched:
-    """An attempt whose verdict a command waits for."""
-
-    __slots__ = ("verdict",)
-
-    def __init__(self) -> None:
-        self.verdict: Verdict | None = None
-
-
 class Flights:
     """All flights."""
 
     def __init__(
         self,
+        *,
         journal: Journal,
         state: EngineState,
         bodies: Bodies,
@@ -86,7 +65,7 @@ class Flights:
         outlets: Mapping[str, Outlet],
         settings: EngineSettings,
         launch: Launch,
-        writing: EndWriter,
+        end_writer: EndWriter,
         stranded: Stranded,
         holding: Holding,
         failures: Failures,
@@ -105,7 +84,6 @@ class Flights:
         self._clock = clock
         self._ids = ids
         self._isolation = isolation
-        self._sent = sent
         self._tracing = tracing
         self._fresh = fresh
         self._unrecorded: list[Departure] = []
@@ -115,16 +93,32 @@ class Flights:
             scheme: outlet.together if isinstance(outlet, BulkOutlet) else 1
             for scheme, outlet in outlets.items()
         }
-        self._settings = settings
         self._launch = launch
-        self._end_writer = writing
+        self._end_writer = end_writer
         self._stranded = stranded
         self._holding = holding
         self._later = later
         self._failures = failures
-        self._random = random.Random(seed)
         self._boarding = Boarding(settings.concurrency, settings.concurrency_per_host)
-        self._deferral = Deferral(journal, state, bodies, clock, writing, later)
+        self._deferral = Deferral(journal, state, bodies, clock, end_writer, later)
+        self.verdicts = Verdicts(
+            journal=journal,
+            state=state,
+            bodies=bodies,
+            clock=clock,
+            isolation=isolation,
+            settings=settings,
+            end_writer=end_writer,
+            stranded=stranded,
+            failures=failures,
+            later=later,
+            sent=sent,
+            land=self._boarding.land,
+            leave=self.leave,
+            carry=self._carry,
+            start=self.start,
+            seed=seed,
+        )
         self._chains: dict[str, deque[Flight]] = {}
         """Flights in order behind one another; the first is under way."""
         self._keys: list[Key] = []
@@ -133,10 +127,6 @@ class Flights:
         """Decoded bodies of messages that became due this turn, kept until it is known which flights have a place, so that they are not decoded twice."""
         self._away: dict[str, Flight] = {}
         """By the id of its delivery: who is under way."""
-        self._told_retries: dict[str, int] = {}
-        """By host: when the log was told last that it cannot be sent to."""
-        self._watched: dict[int, Watched] = {}
-        """By seq: attempts whose verdict somebody waits for."""
 
     def begin(self, key: Key, head: ReadPut, body: bytes, now_ms: int) -> None:
         """A message is due: it goes out as soon as there is a place."""
@@ -256,7 +246,7 @@ class Flights:
         except Exception as error:  # noqa: BLE001 - whatever it is, it is about this message
             reason = self._isolation.reason(first.key.seq, error, "was claimed")
             first.becomes(Event.CLAIM)
-            self._judge([(first, Refused(reason))], now_ms)
+            self.verdicts.take([(first, Refused(reason))], now_ms)
             return
         if not claimed:
             self._boarding.land(first)
@@ -313,7 +303,7 @@ class Flights:
                 reason = self._isolation.reason(flight.key.seq, error, "was to leave")
                 unread.append((flight, Refused(reason)))
         if unread:
-            self._judge(unread, self._clock.now_ms())
+            self.verdicts.take(unread, self._clock.now_ms())
         if deliveries:
             self._launch(departure.outlet, deliveries, self.landed)
 
@@ -338,168 +328,13 @@ class Flights:
         bodies = self._bodies.many(np.array(seqs, np.int64))
         return [_version_or_damage(seq, body) for seq, body in zip(seqs, bodies, strict=True)]
 
-    # Verdicts
+    # Landing
 
     def landed(self, verdicts: Sequence[tuple[str, Verdict]]) -> None:
         """Take the verdicts on a departure."""
         now_ms = self._clock.now_ms()
-        self._judge([(self._away.pop(id_), verdict) for id_, verdict in verdicts], now_ms)
+        self.verdicts.take([(self._away.pop(id_), verdict) for id_, verdict in verdicts], now_ms)
         self.start(now_ms)
-
-    def _judge(self, verdicts: Iterable[tuple[Flight, Verdict]], now_ms: int) -> None:
-        sent: list[Flight] = []
-        for flight, verdict in verdicts:
-            self._boarding.land(flight)
-            if (watched := self._watched.get(flight.key.seq)) is not None:
-                watched.verdict = verdict
-            if flight.span is not None:
-                flight.span.end(self._outcome(flight, verdict, now_ms))
-                flight.span = None
-            if isinstance(verdict, Delivered):
-                flight.reference = verdict.reference
-                sent.append(flight)
-            else:
-                try:
-                    self._not_sent(flight, verdict, now_ms)
-                except Exception as error:  # noqa: BLE001 - whatever it is, it is about this message
-                    reason = self._isolation.reason(flight.key.seq, error, "was to be tried again")
-                    if flight.state is State.SCHEDULED:
-                        flight.becomes(Event.CLAIM)
-                    self._fail(flight, reason, now_ms)
-        if sent:
-            self._end_sent(sent, now_ms)
-
-    def _end_sent(self, flights: list[Flight], now_ms: int) -> None:
-        """Write the ends of flights that were sent together; with the end of a leader, the messages whose delay begins with it."""
-        led = self._state.groups.led_by
-        leaders = [flight for flight in flights if led(flight.origin)]
-        if leaders:
-            flights = [flight for flight in flights if flight not in leaders]
-        parts = [[leader] for leader in leaders]
-        parts += flight_parts(flights, self._journal.unit_max_bytes)
-        for part in parts:
-
-            def make(part: list[Flight] = part) -> list[Record]:
-                records: list[Record] = []
-                for one in part:
-                    ended = one.put or one.head
-                    records.append(
-                        end_of(
-                            ended, one.key, "sent", now_ms, None, one.reference, one.attempts,
-                            tried=one.tried_last,
-                        )
-                    )  # fmt: skip
-                    records += beginnings(self._state, self._bodies, one.origin, one.reference, now_ms)
-                return records
-
-            def otherwise(reason: str, part: list[Flight] = part) -> list[Record]:
-                records: list[Record] = []
-                for one in part:
-                    records.append(
-                        end_of(one.head, one.key, "sent", now_ms, None, one.reference, one.attempts)
-                    )
-                    records += self._state.groups.ends_of_led(one.origin, now_ms, reason)
-                return records
-
-            self._finish(part, Event.DELIVERED, make, now_ms, otherwise)
-
-    def _not_sent(self, flight: Flight, verdict: Refused | Retry | Missing, now_ms: int) -> None:
-        match verdict:
-            case Missing():
-                flight.attempts -= 1
-                self._stranded.warn(verdict.reason)
-                make = partial(self._stranded.version, flight.key, flight.attempts)
-                self._finish([flight], Event.NOT_DELIVERED, lambda: [make()], now_ms)
-            case Refused() if flight.put is not None and _may_wait(flight.put, now_ms):
-                self._wait_again(flight, flight.put, now_ms)
-            case Refused():
-                self._fail(flight, verdict.reason, now_ms, verdict.error)
-            case Retry(counted=True) if flight.attempts >= self._settings.attempts:
-                reason = f"{verdict.reason} (attempt {flight.attempts}, the last)"
-                self._fail(flight, reason, now_ms, verdict.error)
-            case Retry():
-                self._state.counters["retried"] += 1
-                flight.becomes(Event.NOT_DELIVERED)
-                flight.uncertain |= verdict.uncertain
-                wait_ms = self._backoff_ms(flight.attempts) if verdict.after_ms is None else verdict.after_ms
-                # A receiver may wish for anything.
-                at_ms = now_ms + min(max(1, wait_ms), MAX_DELAY_MS)
-                flight.tried_last = tried_again(flight.tried_last, now_ms, verdict.reason, flight.attempts)
-                flight.again_at_ms = at_ms
-                self._tell_retry(flight, verdict.reason, now_ms)
-                self._retry(flight, at_ms)
-
-    def _outcome(self, flight: Flight, verdict: Verdict, now_ms: int) -> SendOutcome:
-        """The outcome of an attempt, as it is told."""
-        if isinstance(verdict, Delivered):
-            return "sent"
-        if isinstance(verdict, Missing):
-            return "retried"
-        if isinstance(verdict, Refused):
-            again = flight.put is not None and _may_wait(flight.put, now_ms)
-        else:
-            again = not verdict.counted or flight.attempts < self._settings.attempts
-        return "retried" if again else "failed"
-
-    def _backoff_ms(self, attempts: int) -> int:
-        """The wait before the next attempt, in milliseconds."""
-        settings = self._settings
-        wait_ms = after_attempts(attempts, settings.backoff_min_ms, settings.backoff_max_ms)
-        return round(spread(wait_ms, self._random.random))
-
-    def watch(self, seq: int, told: Callable[[Verdict | None], None]) -> None:
-        """Tell the verdict on the next attempt to send a version; None if it is replaced or ended otherwise."""
-        watched = self._watched.setdefault(seq, Watched())
-
-        def settled() -> None:
-            # Whoever is told may watch again.
-            if self._watched.get(seq) is watched:
-                del self._watched[seq]
-            told(watched.verdict)
-
-        self._end_writer.when_settled(seq, settled)
-
-    def _wait_again(self, flight: Flight, put: Put, now_ms: int) -> None:
-        """Put a message off that was tried before its instant, and refused: it waits for that instant."""
-        fire_at_ms = admission.earliest(put.due_at_ms or now_ms, now_ms, self._state.floor_ms)
-        version = new_version(put, flight.key, fire_at_ms, commanded="", attempts=0)
-        self._finish([flight], Event.NOT_DELIVERED, lambda: [version], now_ms)
-
-    def _fail(self, flight: Flight, reason: str, now_ms: int, error: str | None = None) -> None:
-        def make() -> list[Record]:
-            ended = flight.put or flight.head
-            return self._failures.records(
-                flight.key, ended, reason, now_ms, flight.attempts, error,
-                uncertain=flight.uncertain, tried=flight.tried_last,
-            )  # fmt: skip
-
-        self._finish([flight], Event.REFUSED, make, now_ms)
-
-    def _finish(
-        self,
-        flights: list[Flight],
-        event: Event,
-        make: Callable[[], list[Record]],
-        now_ms: int,
-        otherwise: Otherwise | None = None,
-    ) -> None:
-        def failed(reason: str) -> list[Record]:
-            ends: list[Record] = []
-            for one in flights:
-                ends.append(end_of(one.head, one.key, "failed", now_ms, reason, None, one.attempts))
-                ends += self._state.groups.ends_of_orphans(one.head, one.origin, now_ms)
-            return ends
-
-        def done() -> None:
-            for flight in flights:
-                flight.becomes(event)
-                self.leave(flight)
-            if event is Event.DELIVERED:
-                self._sent([flight.head for flight in flights], now_ms)
-            # The clock is read again: it may have been set back since the verdict.
-            self.start(self._clock.now_ms())
-
-        self._end_writer.write(make, [flight.key for flight in flights], done, otherwise or failed)
 
     def hold(self, due: Sequence[DueMessage]) -> None:
         """Set due messages aside whose place is paused: those among them that are flights end here."""
@@ -524,27 +359,12 @@ class Flights:
         elif first:
             self._boarding.wait(chain[0])
 
-    def _retry(self, flight: Flight, at_ms: int) -> None:
-        if at_ms - flight.key.fire_at_ms <= self._settings.carry_after_ms:
-            self._later(flight.key, flight.lane, at_ms)
-            # Commands that waited for this verdict look again: the message is scheduled once more.
-            self._end_writer.settled([flight.key.seq])
-            return
-        # Past that by a new version, and with it all that is in order behind it (R9).
+    def _carry(self, flight: Flight, at_ms: int) -> None:
+        """Carry a flight to an instant by a new version, and with it all that is in order behind it (R9)."""
         chain = [flight] if flight.order is None else list(self._chains.pop(flight.order))
         for one in chain:
             self.by_seq.pop(one.key.seq, None)
         self._deferral.carry(chain, at_ms)
-
-    def _tell_retry(self, flight: Flight, reason: str, now_ms: int) -> None:
-        """Log that a receiver cannot be sent to: at the first attempt that fails, and then once a minute for each host."""
-        told_ms = self._told_retries.get(flight.host)
-        if told_ms is not None and 0 <= now_ms - told_ms < TELL_RETRIES_MS:
-            return
-        if len(self._told_retries) >= MAX_HOSTS_TOLD:
-            self._told_retries.clear()
-        self._told_retries[flight.host] = now_ms
-        log.warning("sending to %s failed and is tried again: %s", flight.host, reason)
 
     def lowest(self) -> Key | None:
         """The lowest key of a flight."""
@@ -560,8 +380,3 @@ def _version_or_damage(seq: int, body: Body) -> Put | Damage | None:
         return version_of(seq, body)
     except Damage as damage:
         return damage
-
-
-def _may_wait(put: Put, now_ms: int) -> bool:
-    """Whether a version that was refused was only tried, before its instant."""
-    return put.commanded == "try" and put.due_at_ms is not None and put.due_at_ms > now_ms

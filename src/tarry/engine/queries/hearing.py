@@ -63,7 +63,7 @@ class Hearing:
                 # Another version of it is due: sent by another command, or carried forward.
                 self._when_alive(id_, lambda current: self._watch(id_, current, answer), lambda: told(None))
 
-        self._dispatcher.flights.watch(seq, told)
+        self._dispatcher.flights.verdicts.watch(seq, told)
 
     def ended(self, id: str) -> Answer[MessageView]:
         """A message that is due, once it is finalised."""

@@ -70,6 +70,7 @@ class EngineState:
 
     def __init__(
         self,
+        *,
         registry: Registry,
         ledger_id: bytes,
         dead: DeadSet,

@@ -86,6 +86,7 @@ class Topics:
 
     def __init__(
         self,
+        *,
         journal: Journal,
         records: TopicRecords,
         policies: Policies,

@@ -104,6 +104,7 @@ class Reclaim:
 
     def __init__(
         self,
+        *,
         journal: Journal,
         state: EngineState,
         ledger: Ledger,

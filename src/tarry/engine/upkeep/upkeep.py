@@ -54,6 +54,7 @@ class Upkeep:
 
     def __init__(
         self,
+        *,
         journal: Journal,
         state: EngineState,
         ledger: Ledger,
@@ -85,20 +86,20 @@ class Upkeep:
         self._settings = settings
         self._offload = offload
         self.reclaim = Reclaim(
-            journal,
-            state,
-            ledger,
-            horizon,
-            bodies,
-            clock,
-            isolation,
-            dispatcher,
-            settings,
-            offload,
-            folder,
-            self.flush,
-            self._note_reclaimed,
-            on_snapshot,
+            journal=journal,
+            state=state,
+            ledger=ledger,
+            horizon=horizon,
+            bodies=bodies,
+            clock=clock,
+            isolation=isolation,
+            dispatcher=dispatcher,
+            settings=settings,
+            offload=offload,
+            folder=folder,
+            flush=self.flush,
+            reclaimed=self._note_reclaimed,
+            on_snapshot=on_snapshot,
         )
         self.clock = ClockWatch(clock, settings.clock_slack_ms)
         """Whether time that has passed confirms what the clock shows."""
