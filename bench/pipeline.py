@@ -22,8 +22,9 @@ from bench.run import Run
 from bench.tarry_server import TarryServer
 from tarry.ledger.follow import FolderFollower
 from tarry.pipeline.cascade import cascade
+from tarry.pipeline.ledger_parts import LedgerAddress
 from tarry.pipeline.session import open_session
-from tarry.pipeline.source import LedgerAddress, LedgerSource
+from tarry.pipeline.source import LedgerSource
 from tarry.pipeline.stream import IndexStream, Tables
 
 DAY_MS: Final = 24 * HOUR_MS

@@ -24,7 +24,7 @@ from tarry.ledger.disk import RealDisk
 from tarry.ledger.follow import FolderFollower
 from tarry.ledger.ledger import Ledger, LedgerSettings
 from tarry.ledger.record import FIRST_BATCH_SEQ, Adopt, Put, Record, StagedFile, encode
-from tarry.pipeline.source import batch_of
+from tarry.pipeline.ledger_parts import batch_of
 from tarry.pipeline.stream import IndexStream, Tables
 from tarry.registry.registry import Registry
 from tarry.testing.clock import SimulatedClock

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from tarry.core.errors import Conflict, Unavailable
 from tarry.ledger.record import NO_PUT, Entry, Key, encode
 from tarry.pipeline.audit.audit import audit
-from tarry.pipeline.source import LedgerAddress
+from tarry.pipeline.ledger_parts import LedgerAddress
 from tarry.pipeline.verify import pin
 from tests.pipeline.kit import (
     START_MS,

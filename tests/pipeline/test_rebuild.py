@@ -14,8 +14,8 @@ from tarry.pipeline import cascade as cascading
 from tarry.pipeline import stream
 from tarry.pipeline import verify as verifying
 from tarry.pipeline.cascade import cascade
+from tarry.pipeline.ledger_parts import LedgerAddress
 from tarry.pipeline.rebuild import pieces, rebuild
-from tarry.pipeline.source import LedgerAddress
 from tarry.pipeline.stream import Tables
 from tarry.pipeline.verify import Comparison, compared, living, pin, verify
 from tests.pipeline.kit import START_MS, Writer, index_locally, live, put, record, staged, tables_of

@@ -14,15 +14,9 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from tarry.core.errors import Invalid, NotFound
 from tarry.ledger.follow import FolderFollower
+from tarry.pipeline.ledger_parts import TOKEN_VARIABLE, LedgerAddress, SeqRange, ranges
 from tarry.pipeline.session import open_session
-from tarry.pipeline.source import (
-    TOKEN_VARIABLE,
-    LedgerAddress,
-    LedgerReader,
-    LedgerStreamReader,
-    SeqRange,
-    ranges,
-)
+from tarry.pipeline.source import LedgerReader, LedgerStreamReader
 from tests.pipeline.kit import Writer
 from tests.processes import running
 
@@ -47,10 +41,11 @@ def test_partitions_hold_every_record_once(tmp_path: Path) -> None:
     for n in range(30):
         writer.schedule(1_000 + n, payload=bytes(100_000))
     reader = LedgerReader({"folder": writer.folder, "partition_rows": "4"})
-    parts = [part for part in reader.partitions() if isinstance(part, SeqRange)]
+    divided = reader.partitions()
+    parts = [part.value for part in divided]
     assert len(FolderFollower(writer.folder).bounds()) > 2
     assert max(part.last_seq - part.first_seq + 1 for part in parts) == 4
-    seqs = [seq for part in parts for batch in reader.read(part) for seq in batch.column("seq").to_pylist()]
+    seqs = [seq for part in divided for batch in reader.read(part) for seq in batch.column("seq").to_pylist()]
     assert seqs == list(range(1, writer.ledger.durable_seq + 1))
 
 
@@ -108,8 +103,7 @@ def test_what_was_reclaimed_is_refused(tmp_path: Path) -> None:
     with pytest.raises(NotFound, match=told):
         LedgerStreamReader({"folder": writer.folder}).partitions({"seq": 0}, {"seq": 5})
     parts = LedgerReader({"folder": writer.folder}).partitions()
-    assert isinstance(parts[0], SeqRange)
-    assert parts[0].first_seq == first
+    assert parts[0].value.first_seq == first
 
 
 def test_a_token_is_never_shown_and_reaches_the_executors(

@@ -11,7 +11,7 @@ from tarry.core.errors import Conflict
 from tarry.index.delta import DeltaIndex, DeltaView
 from tarry.ledger.record import Key
 from tarry.pipeline import stream as module
-from tarry.pipeline.source import LedgerAddress
+from tarry.pipeline.ledger_parts import LedgerAddress
 from tarry.pipeline.stream import IndexStream, Tables, check_dense
 from tests.pipeline.kit import START_MS, Writer, tables_of
 

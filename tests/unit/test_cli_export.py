@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tarry import Client
-from tests.processes import running, tarry
+from tests.processes import ROOT, running, tarry
 
 NOON = datetime(2100, 1, 1, 12, tzinfo=UTC)
 
@@ -90,6 +90,15 @@ def test_every_message_that_waits_is_a_row_with_the_id_that_the_api_gives(held: 
         "https://example.org/?token=********",
     )
     assert by_id[held.ids["entry"]]["entry"] == "true"
+
+
+def test_neither_spark_nor_pandas_is_needed(held: Held, tmp_path: Path) -> None:
+    for name in ("pyspark", "py4j", "pandas"):
+        (tmp_path / f"{name}.py").write_text(f"raise ModuleNotFoundError('not here', name={name!r})")
+    path = f"{tmp_path}:{ROOT / 'src'}"
+    for view, rows in (("scheduled", 4), ("history", 2)):
+        ended = tarry("export", "-", "--view", view, "--data", str(held.folder), PYTHONPATH=path)
+        assert (ended.returncode, len(ended.stdout.splitlines())) == (0, 1 + rows), ended.stderr
 
 
 def test_ids_and_payloads_are_written_only_when_asked_for(held: Held) -> None:

@@ -17,8 +17,12 @@ from pyspark.sql.datasource import (
     LessThanOrEqual,
     Not,
 )
+from pyspark.sql.pandas.types import to_arrow_schema
 
-from tarry.pipeline.views.filters import Wanted, wanted_of
+from tarry.pipeline.spark_views import spark_schema, wanted_of
+from tarry.pipeline.views.filters import Wanted
+from tarry.pipeline.views.parts import VIEWS
+from tarry.pipeline.views.shape import arrow_schema
 
 STORED = {"due_at": "due_at_ms", "fire_at_ms": "fire_at_ms", "owner": "owner", "destination": "destination"}
 AT = datetime(2026, 11, 15, 11, 0, 0, 500, UTC)
@@ -88,3 +92,9 @@ def test_row_groups_are_chosen_by_their_statistics(tmp_path: Path) -> None:
     assert Wanted({"fire_at_ms": (25, 41)}, {"owner": ["o3"]}).rows(table).column(
         "fire_at_ms"
     ).to_pylist() == [*range(30, 40)]
+
+
+def test_spark_and_arrow_have_the_same_columns_of_each_view() -> None:
+    for view in VIEWS.values():
+        columns = view.every()
+        assert to_arrow_schema(spark_schema(columns), timezone="UTC") == arrow_schema(columns)

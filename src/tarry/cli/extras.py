@@ -7,8 +7,8 @@ the others neither need them nor wait for them.
 import traceback
 from typing import Final
 
-_OF_THE_PIPELINE: Final = frozenset({"pipeline", "index", "report", "audit", "export"})
-"""Commands that read the tables, or run Spark. All others that lack a module lack the server's."""
+_OF_THE_PIPELINE: Final = frozenset({"pipeline", "index", "report", "audit"})
+"""Commands that run Spark, or its program. All others that lack a module lack the server's."""
 _TRACING: Final = "opentelemetry"
 
 

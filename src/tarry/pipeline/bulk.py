@@ -35,8 +35,8 @@ from tarry.core.names import check_name
 from tarry.index import incoming
 from tarry.index.manifest import BatchManifest, StagingPlace, new_token
 from tarry.index.staging import StagedFiles, Stager, manifest_of, remove_staged
+from tarry.pipeline.ledger_parts import TOKEN_VARIABLE, read_token
 from tarry.pipeline.remote import call
-from tarry.pipeline.source import TOKEN_VARIABLE, read_token
 
 _OPTIONS: Final = frozenset(
     {

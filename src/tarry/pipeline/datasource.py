@@ -17,7 +17,8 @@ from pyspark.sql.types import StructType
 
 from tarry.core.errors import Invalid
 from tarry.pipeline.bulk import BulkStreamWriter, BulkWriter, Job
-from tarry.pipeline.views.reader import HistoryStreamReader, ViewReader, reader_of, view_of
+from tarry.pipeline.spark_views import HistoryStreamReader, ViewReader, reader_of, spark_schema
+from tarry.pipeline.views.parts import view_of
 
 
 class TarrySource(DataSource):
@@ -30,7 +31,7 @@ class TarrySource(DataSource):
 
     def schema(self) -> StructType:
         """The columns of the view; only asked for when reading."""
-        return view_of(self.options).schema(self.options)
+        return spark_schema(view_of(self.options).asked(self.options))
 
     # Reading
 

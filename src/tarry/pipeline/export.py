@@ -1,4 +1,4 @@
-"""Messages as plain rows in one file, Parquet or CSV: what the views show, read without a Spark session or Java.
+"""Messages as plain rows in one file, Parquet or CSV: what the views show, read without Spark or Java.
 
 Rows are written as they are read, so that memory does not grow with them. A file appears under its name once it is whole, and only
 its owner can read it. Ids are credentials: they are made with the key of the data folder, for whoever can read that.
@@ -17,14 +17,13 @@ import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 from msgspec import Struct
-from pyspark.sql.pandas.types import to_arrow_schema
 
 from tarry.core.errors import Invalid
 from tarry.core.ids import Ids
 from tarry.pipeline.views.filters import wanted_by_options
+from tarry.pipeline.views.parts import parts_of, view_of
 from tarry.pipeline.views.place import find
-from tarry.pipeline.views.reader import ViewParts, partitions_of, view_of
-from tarry.pipeline.views.shape import stored_columns
+from tarry.pipeline.views.shape import arrow_schema, stored_columns
 
 Format = Literal["parquet", "csv"]
 
@@ -107,12 +106,11 @@ def _rows(options: Mapping[str, str], settings: ExportSettings) -> Iterator[pa.R
         names += _KEYS[settings.view]
     asked = {**options, "view": settings.view, "columns": ",".join(dict.fromkeys(names))}
     view = view_of(asked)
-    schema = view.schema(asked)
-    wanted = wanted_by_options(asked, stored_columns(view.every()))
-    parts = partitions_of(view, find(asked), schema, wanted)
-    yield _plain(pa.RecordBatch.from_pylist([], to_arrow_schema(schema, timezone="UTC")), settings)
+    schema = arrow_schema(view.asked(asked))
+    wanted = wanted_by_options(asked, stored_columns(view.names()))
+    parts = parts_of(view, find(asked), schema, wanted)
+    yield _plain(pa.RecordBatch.from_pylist([], schema), settings)
     for part in parts:
-        assert isinstance(part, ViewParts)
         for batch in part.read():
             yield _plain(batch, settings)
 

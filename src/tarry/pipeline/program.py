@@ -25,9 +25,10 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from tarry.core.errors import Conflict, TarryError, Unavailable
 from tarry.core.limits import DAY_MS, HOUR_MS
+from tarry.pipeline.ledger_parts import LedgerAddress
 from tarry.pipeline.reporter import Reporter
 from tarry.pipeline.session import abandon, check_java, explain, open_session, pack, stderr_to
-from tarry.pipeline.source import LedgerAddress, LedgerSource
+from tarry.pipeline.source import LedgerSource
 from tarry.pipeline.stream import IndexStream, Tables
 from tarry.pipeline.upkeep import RetentionTimes, TableUpkeep
 

@@ -27,9 +27,9 @@ from tarry.index.schema import INDEX
 from tarry.index.table import GuardedTable, IndexFile
 from tarry.ledger.record import FIRST_BATCH_SEQ
 from tarry.pipeline.jobs import job_session
+from tarry.pipeline.ledger_parts import PARTITION_ROWS, LedgerAddress, SeqRange, ranges, read_range
 from tarry.pipeline.program import PipelineSettings
 from tarry.pipeline.session import spread
-from tarry.pipeline.source import PARTITION_ROWS, LedgerAddress, SeqRange, ranges, read_range
 from tarry.pipeline.stream import gathered, now_ms
 from tarry.pipeline.verify import Comparison, Pinned, pin, verify
 

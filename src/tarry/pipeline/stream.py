@@ -28,7 +28,7 @@ from tarry.index.schema import HISTORY, INDEX
 from tarry.index.state import CommitState, Seen
 from tarry.index.table import GuardedTable, IndexFile
 from tarry.ledger.record import Adopt
-from tarry.pipeline.source import LedgerAddress, records_of
+from tarry.pipeline.ledger_parts import LedgerAddress, records_of
 
 log = logging.getLogger(__name__)
 

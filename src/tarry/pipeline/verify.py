@@ -25,8 +25,8 @@ from tarry.index.schema import DEL
 from tarry.index.state import CommitState
 from tarry.index.table import GuardedTable, IndexFile
 from tarry.ledger.record import FIRST_BATCH_SEQ, Adopt, Key, Kind, decode
+from tarry.pipeline.ledger_parts import PARTITION_ROWS, LedgerAddress, ranges
 from tarry.pipeline.session import spread
-from tarry.pipeline.source import PARTITION_ROWS, LedgerAddress, ranges
 
 VERSIONS: Final = "seq long, fire_at_ms long, op int, crc long, kills_seq long"
 """A put (`op` is its kind), a del of the index, or a record (`op` is -1) that ends the version `kills_seq`."""

@@ -1,10 +1,9 @@
-"""Filters, as conditions on stored columns: those of the options of a read, and those that Spark pushes down.
+"""Conditions on stored columns, as the options of a read name them.
 
-They choose files by the Delta log, row groups by the statistics in Parquet's footers, and rows. What Spark pushes down it looks at
-again, row by row, so that leaving out too little is only slow.
+They choose files by the Delta log, row groups by the statistics in Parquet's footers, and rows.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -12,15 +11,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from msgspec import Struct
-from pyspark.sql.datasource import (
-    EqualTo,
-    Filter,
-    GreaterThan,
-    GreaterThanOrEqual,
-    In,
-    LessThan,
-    LessThanOrEqual,
-)
 
 from tarry.core.errors import Invalid
 from tarry.core.names import TOPIC_SCHEME
@@ -39,7 +29,7 @@ class Wanted(Struct, frozen=True):
     def both(self, other: "Wanted") -> "Wanted":
         """The conditions of both."""
         ranges = {
-            name: _both(self.ranges.get(name, OPEN), other.ranges.get(name, OPEN))
+            name: both_bounds(self.ranges.get(name, OPEN), other.ranges.get(name, OPEN))
             for name in {*self.ranges, *other.ranges}
         }
         values = self.values | other.values
@@ -115,7 +105,7 @@ def wanted_by_options(options: Mapping[str, str], stored: Mapping[str, str]) -> 
         if how != "is":
             bound = _number(option, text)
             wanted = wanted.both(Wanted({column: (bound, None) if how == "min" else (None, bound)}))
-        elif _may_be_masked(column, [text]):
+        elif may_be_masked(column, [text]):
             raise Invalid(option, "may be masked: only topics can be asked for")
         else:
             wanted = wanted.both(Wanted({}, {column: [text]}))
@@ -124,56 +114,24 @@ def wanted_by_options(options: Mapping[str, str], stored: Mapping[str, str]) -> 
 
 def _number(option: str, text: str) -> int:
     try:
-        return int(text) if text.lstrip("-").isdigit() else _ms(datetime.fromisoformat(text))
+        return int(text) if text.lstrip("-").isdigit() else instant_ms(datetime.fromisoformat(text))
     except ValueError:
         raise Invalid(option, f"{text!r} is neither a number nor an instant") from None
 
 
-def wanted_of(filters: Iterable[Filter], stored: Mapping[str, str]) -> Wanted:
-    """The conditions of pushed filters on stored columns; `stored` names the one behind a column of the view."""
-    ranges: dict[str, Bounds] = {}
-    values: dict[str, list[Any]] = {}
-    for one in filters:
-        if not isinstance(one, EqualTo | In | GreaterThan | GreaterThanOrEqual | LessThan | LessThanOrEqual):
-            continue
-        column = stored.get(one.attribute[0]) if len(one.attribute) == 1 else None
-        asked = list(one.value) if isinstance(one, In) else [one.value]
-        if column is None or any(value is None for value in asked):
-            continue
-        if isinstance(asked[0], str):
-            if isinstance(one, EqualTo | In) and not _may_be_masked(column, asked):
-                values[column] = asked
-        elif (bounds := _bounds(one, asked)) is not None:
-            ranges[column] = _both(ranges.get(column, OPEN), bounds)
-    return Wanted(ranges, values)
-
-
-def _may_be_masked(column: str, values: list[str]) -> bool:
+def may_be_masked(column: str, values: list[str]) -> bool:
     """Whether a row may show such a value though it holds another."""
     return column == "destination" and not all(value.startswith(TOPIC_SCHEME) for value in values)
 
 
-def _bounds(one: Filter, values: list[Any]) -> Bounds | None:
-    numbers = [_ms(value) if isinstance(value, datetime) else value for value in values]
-    if not all(isinstance(number, int) for number in numbers):
-        return None
-    low: int | None = min(numbers)
-    high: int | None = max(numbers)
-    if isinstance(one, GreaterThan | GreaterThanOrEqual):
-        high = None
-    elif isinstance(one, LessThan | LessThanOrEqual):
-        # An instant was rounded down; the millisecond that it lies in counts.
-        high = None if high is None else high + 1
-        low = None
-    return low, high
-
-
-def _ms(instant: datetime) -> int:
+def instant_ms(instant: datetime) -> int:
+    """An instant in milliseconds, rounded down; without a zone it is in UTC."""
     aware = instant if instant.tzinfo else instant.replace(tzinfo=UTC)
     return int(aware.timestamp() * 1_000_000) // 1000
 
 
-def _both(one: Bounds, other: Bounds) -> Bounds:
+def both_bounds(one: Bounds, other: Bounds) -> Bounds:
+    """The bounds that keep what both keep."""
     lows = [low for low in (one[0], other[0]) if low is not None]
     highs = [high for high in (one[1], other[1]) if high is not None]
     return max(lows, default=None), min(highs, default=None)

@@ -10,13 +10,12 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 from msgspec import Struct
-from pyspark.sql.types import StructType
 
 from tarry.core.errors import Damage, Unavailable
 from tarry.index.files import Folder
 from tarry.index.history import history_rows
 from tarry.index.table import IndexFile
-from tarry.pipeline.source import PARTITION_ROWS, SeqRange, ranges, read_range
+from tarry.pipeline.ledger_parts import PARTITION_ROWS, SeqRange, ranges, read_range
 from tarry.pipeline.views.filters import Wanted
 from tarry.pipeline.views.masking import masked_address
 from tarry.pipeline.views.place import (
@@ -51,7 +50,7 @@ class HistoryFile(Struct, frozen=True):
 class History(Struct, frozen=True):
     """The facts that every part needs. They travel to the executors."""
 
-    schema: StructType
+    schema: pa.Schema
     wanted: Wanted
 
     def read(self, part: HistoryFile | LedgerPart) -> Iterator[pa.RecordBatch]:
@@ -63,7 +62,7 @@ class History(Struct, frozen=True):
 
     def _tail(self, part: LedgerPart) -> Iterator[pa.Table]:
         for records in read_range(part.ledger, SeqRange(part.first_seq, part.last_seq)):
-            yield history_rows(records, bodies="payload" in self.schema.fieldNames())
+            yield history_rows(records, bodies="payload" in self.schema.names)
 
     def _file(self, part: HistoryFile) -> Iterator[pa.Table]:
         folder = Folder(part.uri)

@@ -18,7 +18,7 @@ from tarry.index.schema import HISTORY, INDEX, Layout
 from tarry.index.table import GuardedTable, IndexFile
 from tarry.ledger.record import Adopt, CancelBatch, Kind, Lower, Mark, TopicSet, decode
 from tarry.ledger.watermark import NOTHING_PASSED, Watermark
-from tarry.pipeline.source import LedgerAddress
+from tarry.pipeline.ledger_parts import LedgerAddress
 
 RECORD_BYTES = 300
 """A record of the ledger, about."""

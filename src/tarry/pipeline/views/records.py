@@ -6,7 +6,6 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec import Struct
-from pyspark.sql.types import StructType
 
 from tarry.ledger.aside import SET_ASIDE
 from tarry.ledger.record import (
@@ -30,7 +29,7 @@ from tarry.ledger.record import (
     decode,
     decode_put,
 )
-from tarry.pipeline.source import PARTITION_ROWS, SeqRange, ranges, read_range
+from tarry.pipeline.ledger_parts import PARTITION_ROWS, SeqRange, ranges, read_range
 from tarry.pipeline.views.filters import Wanted
 from tarry.pipeline.views.masking import masked_address, masked_headers
 from tarry.pipeline.views.place import LedgerPart, Whereabouts
@@ -53,7 +52,7 @@ KIND_NAMES: Final = {int(kind): kind.name.lower() for kind in Kind} | {
 class Records(Struct, frozen=True):
     """The facts that every part needs. They travel to the executors."""
 
-    schema: StructType
+    schema: pa.Schema
     wanted: Wanted
 
     def read(self, part: LedgerPart) -> Iterator[pa.RecordBatch]:
@@ -78,7 +77,7 @@ class Records(Struct, frozen=True):
                 rows.filter(pa.array(keep)),
                 [one for one, wanted in zip(told, keep, strict=True) if wanted],
             )
-        columns: dict[str, Any] = {name: [one.get(name) for one in told] for name in self.schema.fieldNames()}
+        columns: dict[str, Any] = {name: [one.get(name) for one in told] for name in self.schema.names}
         for name in ("due_at_ms", "accepted_at_ms", "at_ms"):
             columns[name] = [one.get(name) for one in told]
         columns["seq"] = rows.column("seq")

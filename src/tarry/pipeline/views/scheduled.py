@@ -13,7 +13,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from msgspec import Struct
 from numpy.typing import NDArray
-from pyspark.sql.types import StructType
 
 from tarry.core.errors import Damage, Unavailable
 from tarry.index.adopted import files_of
@@ -25,7 +24,7 @@ from tarry.index.table import IndexFile
 from tarry.ledger.read_record import PutHead, decode_heads
 from tarry.ledger.record import Entry, Key, Put, decode, decode_entry
 from tarry.ledger.watermark import Watermark
-from tarry.pipeline.source import PARTITION_ROWS, SeqRange, ranges, read_range
+from tarry.pipeline.ledger_parts import PARTITION_ROWS, SeqRange, ranges, read_range
 from tarry.pipeline.views.filters import Wanted
 from tarry.pipeline.views.masking import masked_address, masked_headers
 from tarry.pipeline.views.place import (
@@ -100,7 +99,7 @@ class TailPart(LedgerPart, frozen=True):
 class ScheduledViewFacts(Struct, frozen=True):
     """The facts that every part needs. They travel to the executors."""
 
-    schema: StructType
+    schema: pa.Schema
     wanted: Wanted
     as_of_seq: int
     as_of_ms: int
@@ -120,7 +119,7 @@ class ScheduledViewFacts(Struct, frozen=True):
 
     def _file(self, part: FilePart) -> Iterator[pa.Table]:
         ended = with_dels(part)
-        columns = [*_STORED, "body"] if _IN_BODY & set(self.schema.fieldNames()) else list(_STORED)
+        columns = [*_STORED, "body"] if _IN_BODY & set(self.schema.names) else list(_STORED)
         with _open(part.uri, part.file) as file:
             for number in self.wanted.row_groups(file, part.file.base, part.file.floor_ms):
                 rows = _read(file, number, columns, part)
@@ -132,7 +131,7 @@ class ScheduledViewFacts(Struct, frozen=True):
         columns["destination"] = [masked_address(one) for one in rows.column("destination").to_pylist()]
         columns["as_of_ms"] = pa.array(np.full(rows.num_rows, self.as_of_ms))
         columns["as_of_seq"] = pa.array(np.full(rows.num_rows, self.as_of_seq))
-        asked = _IN_BODY & set(self.schema.fieldNames())
+        asked = _IN_BODY & set(self.schema.names)
         if asked and asked <= _ORIGIN:
             columns |= _origins(rows)
         elif asked:
