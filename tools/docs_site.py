@@ -55,24 +55,51 @@ Made from the document that every server answers with at `/openapi.json`. The ru
 [OAD(./openapi.json)]
 """
 
-CLIENT_REFERENCE: Final = """# The Python client, method by method
+CLIENT_HEAD: Final = """# The Python client, name by name
 
-Made from the docstrings; the [page about the client](../docs/client.md) has an example of each method.
-
-::: tarry.Client
-    options:
-      force_inspection: true
-      inherited_members: true
-
-::: tarry.AsyncClient
-    options:
-      force_inspection: true
-      inherited_members: true
-
-::: tarry.client.shapes
-
-::: tarry.core.errors
+Made from the docstrings; the pages about the [client](../docs/client.md), the [worker](../docs/worker.md) and the
+[pytest plugin](../docs/pytest.md) have examples. All names but those of the last section are imported from `tarry`.
 """
+CLIENT_OPTIONS: Final = """    options:
+      inherited_members: true
+      heading_level: 3
+      show_if_no_docstring: true
+"""
+BY_INSPECTION: Final = ("tarry.Client", "tarry.AsyncClient")
+"""Classes whose methods are made when they are loaded; of all others the source is read, which has their fields."""
+CLIENT_REFERENCE: Final = {
+    "Clients": ("tarry.Client", "tarry.AsyncClient", "tarry.ClientCall"),
+    "The worker": ("tarry.Worker", "tarry.Backoff", "tarry.Delivery"),
+    "Messages and entries": (
+        "tarry.Scheduled", "tarry.Message", "tarry.MessageView", "tarry.MessagePage", "tarry.Entry", "tarry.Received",
+        "tarry.Published", "tarry.Delayed", "tarry.DelayedPage",
+    ),
+    "Repeats, commands, pauses, policies and batches": (
+        "tarry.Repeat", "tarry.RepeatPage", "tarry.BulkCommand", "tarry.Pause", "tarry.Policy", "tarry.Batch",
+        "tarry.BatchPage",
+    ),
+    "Errors": (
+        "tarry.TarryError", "tarry.Rejected", "tarry.Invalid", "tarry.TooLarge", "tarry.DelayTooLong", "tarry.Forbidden",
+        "tarry.Unauthorized", "tarry.NotFound", "tarry.Conflict", "tarry.TooManyPending", "tarry.QuotaExceeded",
+        "tarry.RateLimited", "tarry.Unavailable", "tarry.Unreachable",
+    ),
+    "Fixtures of pytest, and the clock": (
+        "tarry.pytest.plugin.tarry_server", "tarry.pytest.plugin.tarry_settings", "tarry.pytest.server.TarryServer",
+        "tarry.pytest.server.ServerClock",
+    ),
+}  # fmt: skip
+"""Objects of the Python reference, by section. A test sees that every exported name is among them."""
+
+
+def client_reference() -> str:
+    """The page of the Python reference, for mkdocstrings."""
+    parts = [CLIENT_HEAD]
+    for section, names in CLIENT_REFERENCE.items():
+        parts.append(f"## {section}\n")
+        for name in names:
+            inspected = "      force_inspection: true\n" if name in BY_INSPECTION else ""
+            parts.append(f"::: {name}\n{CLIENT_OPTIONS}{inspected}")
+    return "\n".join(parts)
 
 
 def gather(to: Path = SOURCE) -> None:
@@ -88,7 +115,7 @@ def gather(to: Path = SOURCE) -> None:
     reference.mkdir()
     (reference / "openapi.json").write_text(json.dumps(_openapi(), indent=1), "utf-8")
     (reference / "http.md").write_text(HTTP_REFERENCE, "utf-8")
-    (reference / "client.md").write_text(CLIENT_REFERENCE, "utf-8")
+    (reference / "client.md").write_text(client_reference(), "utf-8")
 
 
 def _add_linked_files(to: Path) -> None:

@@ -45,6 +45,11 @@ def test_every_error_is_exported_and_in_the_table() -> None:
     assert {name for name in errors if f"`{name}` |" not in page} == set()
 
 
+def test_every_exported_name_is_on_the_page() -> None:
+    page = PAGE.read_text()
+    assert {name for name in tarry.__all__ if f"`{name}`" not in page} == {"__version__"}
+
+
 def _is_error(thing: object) -> bool:
     return isinstance(thing, type) and issubclass(thing, tarry.TarryError)
 

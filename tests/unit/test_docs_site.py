@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+import tarry
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -46,6 +48,10 @@ def test_the_site_has_every_page_and_both_references(tree: Path, tmp_path: Path)
     for method in ("schedule", "cancel", "restart", "receive", "consume"):
         assert f'id="tarry.Client.{method}"' in client, method
         assert f'id="tarry.AsyncClient.{method}"' in client, method
+    anchors = set(re.findall(r'id="(tarry[\w.]*)"', client))
+    assert {f"tarry.{name}" for name in tarry.__all__ if name != "__version__"} - anchors == set()
+    others = {"Entry.ack", "Message.due_at", "Policy.max_delay_ms", "Worker.on", "pytest.plugin.tarry_server"}
+    assert {f"tarry.{name}" for name in (*others, "pytest.server.ServerClock.advance")} - anchors == set()
     assert 'id="post-v1messagesidrestart"' in (site / "reference/http.html").read_text("utf-8")
     assert (site / "search/search_index.json").is_file()
     # What stands at the side: the rows of docs/README.md, and at last what none of them names.
