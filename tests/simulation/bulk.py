@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 from tarry.core.errors import DelayTooLong, TooLarge, TooManyPending, Unavailable
 from tarry.core.message import Scheduled
 from tarry.core.names import parse_topic
-from tarry.core.timers.lanes import lane_of
 from tarry.engine.answer import Answer
 from tarry.index.manifest import DOOR, BatchManifest, ManifestFile
+from tarry.ledger.lanes import lane_of
 from tarry.ledger.record import Put, encode
 from tarry.testing.index import StagedRow
 from tests.simulation.model import HOSTS, TOPICS, Msg, Promise

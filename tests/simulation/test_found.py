@@ -12,12 +12,12 @@ from tarry.core.errors import Conflict, NotFound, Unavailable
 from tarry.core.message import Message, MessageQuery
 from tarry.core.policy import Policy
 from tarry.core.sets.seqset import SMALLEST_BLOCK_BITS
-from tarry.core.timers.lanes import lane_of
 from tarry.engine.answer import Answer
 from tarry.engine.settings import EngineSettings
 from tarry.engine.topics.entries import NewEntry
 from tarry.engine.topics.received import Received
 from tarry.index.manifest import BatchManifest, ManifestFile
+from tarry.ledger.lanes import lane_of
 from tarry.ledger.ledger import LedgerSettings
 from tarry.ledger.record import Put, encode
 from tarry.testing.index import SimulatedView, StagedRow

@@ -4,8 +4,8 @@ from itertools import product
 
 import numpy as np
 
-from tarry.core.timers.lanes import DOORS, doors_of, lane_of
 from tarry.ledger.columns import coded, holders_of, lanes_of
+from tarry.ledger.lanes import DOORS, doors_of, lane_of
 
 
 def test_lanes_spread_owners_and_fit_their_column() -> None:

@@ -9,7 +9,6 @@ import pyarrow as pa
 import pytest
 
 from tarry.core.message import Message
-from tarry.core.timers.lanes import lane_of
 from tarry.engine.admission.arrow import columns_of
 from tarry.engine.admission.destinations import Destinations
 from tarry.engine.admission.owner_limits import OwnerLimits
@@ -17,6 +16,7 @@ from tarry.engine.admission.planner import Planner
 from tarry.engine.records.changes import changes_of
 from tarry.engine.records.versions import dead_letter, dead_letter_topic, end_of, end_unread, new_version
 from tarry.ledger.frame import ROW, Unit
+from tarry.ledger.lanes import lane_of
 from tarry.ledger.read_record import ReadEntry, ReadPut, decode_head, decode_heads, read_due
 from tarry.ledger.record import (
     NO_PUT,

@@ -14,7 +14,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tarry.core.errors import DelayTooLong, Invalid, TooLarge, Unavailable
-from tarry.core.timers.lanes import lane_of
 from tarry.core.timers.slots import parse_slot, sizes_for
 from tarry.index import incoming, staging
 from tarry.index.incoming import Mapping
@@ -22,6 +21,7 @@ from tarry.index.inspection import inspect
 from tarry.index.manifest import is_token_for, new_token
 from tarry.index.schema import INDEX, INDEX_SCHEMA
 from tarry.index.staging import BadRows, Stager, manifest_of
+from tarry.ledger.lanes import lane_of
 from tarry.ledger.record import Put, decode_put
 from tests.unit.staging_kit import NOW_MS, place, stage, terms
 

@@ -11,7 +11,6 @@ from tarry.core.errors import Invalid
 from tarry.core.limits import HOUR_MS, MINUTE_MS
 from tarry.core.message import Message
 from tarry.core.sets.deadset import DeadSet
-from tarry.core.timers.lanes import DOORS, lane_of
 from tarry.engine.queries.upcoming import STEP_ENTRIES, Upcoming
 from tarry.index.census import CensusFile, slots_of, tallies
 from tarry.index.delta import TableFolder
@@ -19,6 +18,7 @@ from tarry.index.files import write_file
 from tarry.index.index import SlotFigures
 from tarry.index.row_groups import RowGroup
 from tarry.index.schema import DEL, PUT
+from tarry.ledger.lanes import DOORS, lane_of
 from tests.unit.engine_kit import Bench
 
 HTTP, PULSAR = DOORS.index("http"), DOORS.index("pulsar")

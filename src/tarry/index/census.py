@@ -12,10 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tarry.core.errors import Damage, Unavailable
-from tarry.core.timers.lanes import DOORS
 from tarry.core.timers.slots import parse_slot
 from tarry.index.index import IndexMoved, SlotFigures
 from tarry.index.row_groups import RowGroup
+from tarry.ledger.lanes import DOORS
 
 Counts = NDArray[np.float64]
 """By stretch of due time, and by door."""

@@ -15,8 +15,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from tarry.core.errors import Damage
-from tarry.core.timers.lanes import DOORS, doors_of
 from tarry.index.schema import DEL
+from tarry.ledger.lanes import DOORS, doors_of
 
 GROUPS: Final = "tarry.groups"
 """The key of the file's metadata under which the table stands."""
@@ -29,7 +29,7 @@ class RowGroup(NamedTuple):
     low: int
     high: int
     doors: tuple[int, ...] = ()
-    """How many of its versions wait, by door (`tarry.core.timers.lanes`): what is coming is counted without reading rows."""
+    """How many of its versions wait, by door (`tarry.ledger.lanes`): what is coming is counted without reading rows."""
 
 
 def groups_of(rows: pa.Table, ordered: str, group_rows: int) -> Iterator[RowGroup]:

@@ -21,7 +21,7 @@ from tarry.core.admission import Errors, mark
 from tarry.core.errors import TarryError
 from tarry.core.holder import Holder
 from tarry.core.record_size import check_record, is_large
-from tarry.core.timers.lanes import lane_of
+from tarry.ledger.lanes import lane_of
 
 T = TypeVar("T")
 

@@ -20,7 +20,7 @@ import msgspec
 from msgspec import Struct
 
 from tarry.core.names import namespace_of
-from tarry.core.timers.lanes import lane_of
+from tarry.ledger.lanes import lane_of
 
 
 class Kind(IntEnum):

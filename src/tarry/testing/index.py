@@ -17,10 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tarry.core.errors import Damage
-from tarry.core.timers.lanes import DOORS, doors_of
 from tarry.core.timers.run import Due
 from tarry.index.adopted import at_floor
 from tarry.index.index import NOTHING, IndexMoved, IndexView, LoadedRows, SlotFigures, StagedBatch
+from tarry.ledger.lanes import DOORS, doors_of
 from tarry.ledger.ledger import Ledger
 from tarry.ledger.record import Adopt, CancelBatch, Key, Kind, Lower, Mark, StagedFile, decode
 from tarry.ledger.watermark import Watermark

@@ -15,7 +15,6 @@ from tarry.core.errors import Conflict
 from tarry.core.names import TOPIC_SCHEME, namespace_of
 from tarry.core.policy import Effective
 from tarry.core.rates import Rates
-from tarry.core.timers.lanes import lane_of
 from tarry.engine.bodies.readahead import Readahead
 from tarry.engine.dispatch.firing import Firing
 from tarry.engine.dispatch.sent_report import SentReport
@@ -30,6 +29,7 @@ from tarry.engine.isolation import Isolation
 from tarry.engine.records.versions import has_expired, new_version
 from tarry.engine.settings import EngineSettings
 from tarry.engine.state.engine_state import EngineState
+from tarry.ledger.lanes import lane_of
 from tarry.ledger.read_record import PutHead, ReadEntry, ReadPut
 from tarry.ledger.record import Key, Put, decode_put
 

@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from tarry.core import faults
 from tarry.core.errors import Unavailable
 from tarry.core.ids import Ids
-from tarry.core.timers.lanes import lane_of
 from tarry.engine.dispatch.burst import Burst
 from tarry.engine.dispatch.sent_report import SentReport
 from tarry.engine.due.due_batch import DueBatch
@@ -24,6 +23,7 @@ from tarry.engine.journal.journal import Journal
 from tarry.engine.records.changes import NewEntries, Written
 from tarry.engine.state.engine_state import EngineState
 from tarry.engine.topics.recent_entries import RecentEntries
+from tarry.ledger.lanes import lane_of
 from tarry.ledger.read_record import PutHead
 from tarry.ledger.record import Entry, Key, Record
 

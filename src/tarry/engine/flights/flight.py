@@ -5,8 +5,8 @@ from typing import Final
 
 from tarry.core.delivery import Outlet
 from tarry.core.lifecycle import Event, State, next_state
-from tarry.core.timers.lanes import lane_of
 from tarry.core.tracing import SendSpan
+from tarry.ledger.lanes import lane_of
 from tarry.ledger.read_record import PutHead
 from tarry.ledger.record import Key, Put, Tried
 

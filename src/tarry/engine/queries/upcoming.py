@@ -14,11 +14,11 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from tarry.core.errors import Invalid
-from tarry.core.timers.lanes import DOORS, doors_of
 from tarry.core.timers.run import Due
 from tarry.engine.answer import Answer, failed
 from tarry.engine.due.horizon import Horizon, Offload
 from tarry.engine.state.engine_state import EngineState
+from tarry.ledger.lanes import DOORS, doors_of
 
 MAX_BUCKETS: Final = 1_000
 STEP_ENTRIES: Final = 1 << 20

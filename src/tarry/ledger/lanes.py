@@ -1,7 +1,8 @@
 """Lanes: a small number beside each key that tells which door a message came through, and spreads owners.
 
-Owners take turns by their lanes, and what is coming is counted by door, both without reading a body. Three bits are the
-door, thirteen a hash of the owner within its namespace: two owners share a lane, and so a turn, once in eight thousand.
+A record stores its lane. Owners take turns by their lanes, and what is coming is counted by door, both without reading a
+body. Three bits are the door, thirteen a hash of the owner within its namespace: two owners share a lane, and so a turn, once
+in eight thousand.
 """
 
 import zlib
