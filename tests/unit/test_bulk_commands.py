@@ -295,6 +295,23 @@ def test_commands_are_listed_and_bad_ones_refused(bench: Bench) -> None:
     assert bench.ask(bulk.all(None)) == []
 
 
+def test_no_namespace_takes_the_last_commands_from_the_others(bench: Bench) -> None:
+    bulk = bench.engine.bulk_commands
+    bench.shared = True
+    half = [asked(bench, "cancel", namespace="acme/eu") for _ in range(MAX_UNFINISHED // 2)]
+    refusal = bench.refused(bulk.ask("cancel", MessageFilter(namespace="acme/eu"), "ann"), Conflict)
+    assert refusal.state == "full"
+    assert "acme/eu has its share of the 20 commands" in str(refusal)
+    asked(bench, "cancel")
+    # What is admitted is asked once: a start takes all that there are, whoever shares the server now.
+    bench.reopen()
+    assert {one.phase for one in bench.ask(bench.engine.bulk_commands.all("acme/eu"))} == {"counted"}
+    bench.ask(bench.engine.bulk_commands.stop(half[0].number, "ann"))
+    bench.shared = False
+    while len(bench.engine_state.command_book.unfinished()) < MAX_UNFINISHED:
+        asked(bench, "cancel", namespace="acme/eu")
+
+
 def test_a_command_that_is_over_is_remembered_although_the_clock_is_set_back(bench: Bench) -> None:
     command = done(bench, "cancel")
     bench.clock.jump(-HOUR_MS)
@@ -309,3 +326,14 @@ def test_no_more_than_so_many_commands_are_remembered(bench: Bench, monkeypatch:
     bench.wait(5_000)
     remembered = [one.number for one in bench.ask(bench.engine.bulk_commands.all(None))]
     assert remembered == [waiting, *commands[:1:-1]], "the newest, and all that are not over"
+
+
+def test_the_many_commands_of_one_namespace_make_no_other_forget_its_own(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bulk_commands, "MAX_KEPT", 4)
+    first = done(bench, "cancel").number
+    acme = [done(bench, "cancel", namespace="acme/eu").number for _ in range(6)]
+    bench.wait(5_000)
+    remembered = [one.number for one in bench.ask(bench.engine.bulk_commands.all(None))]
+    assert remembered == [*acme[:2:-1], first]

@@ -10,8 +10,8 @@ import pytest
 
 from tarry.core.access import Access, Caller, Token
 from tarry.core.errors import Unavailable
+from tarry.core.shares import Shares
 from tarry.doors.http.settings import HttpSettings
-from tarry.doors.http.shares import Shares
 from tests.serving import Serving, serving
 
 TOKENS = [

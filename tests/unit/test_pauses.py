@@ -573,3 +573,22 @@ def test_no_more_than_so_many_places_are_paused(bench: Bench, monkeypatch: pytes
     resume(bench, ANN)
     bench.rest()
     pause(bench, TOPIC)
+
+
+def test_no_namespace_takes_the_last_paused_places_from_the_others(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pausing, "MAX_PAUSES", 4)
+    bench.shared = True
+    pause(bench, ANN)
+    pause(bench, SHOP)
+    pause(bench, ANN)
+    refusal = bench.refused(bench.engine.pausing.pause_place(TOPIC), Conflict)
+    assert (refusal.state, "public/default has its share of the 4 places" in str(refusal)) == ("full", True)
+    pause(bench, PausablePlace("owner", "acme/eu", "ann"))
+    resume(bench, ANN)
+    bench.rest()
+    bench.reopen()
+    pause(bench, TOPIC)
+    bench.shared = False
+    pause(bench, ANN)

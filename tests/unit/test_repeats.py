@@ -297,6 +297,41 @@ def test_the_content_of_all_repeats_is_bounded(bench: Bench, monkeypatch: pytest
     give(bench)
 
 
+def test_no_namespace_takes_the_last_repeats_from_the_others(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def ask(namespace: str, name: str, size_bytes: int = 0) -> Any:
+        repeat = Repeat(destination=FOREIGN, every_ms=DAY_MS, payload=bytes(size_bytes))
+        return bench.engine.repeats.set(namespace, name, repeat)
+
+    bench.shared = True
+    monkeypatch.setattr(repeats, "MAX_REPEATS", 4)
+    for name in ("one", "two"):
+        bench.ask(ask(HOME, name))
+    refusal = bench.refused(ask(HOME, "three"), Conflict)
+    assert (refusal.state, "public/default has its share of the 4 repeats" in str(refusal)) == ("full", True)
+    bench.ask(ask("acme/eu", "one"))
+    # The place of one that is replaced is taken already, and one that is removed gives it back.
+    bench.ask(ask(HOME, "two", 10))
+    bench.ask(bench.engine.repeats.remove(HOME, "one"))
+    bench.ask(ask(HOME, "three"))
+    monkeypatch.setattr(repeats, "MAX_REPEATS", 100)
+    monkeypatch.setattr(repeats, "MAX_REPEATS_BYTES", 10_000)
+    bench.ask(ask(HOME, "four", 2_000))
+    assert "MiB for the payloads" in str(bench.refused(ask(HOME, "five", 2_000), Conflict))
+    assert "MiB for the payloads" in str(bench.refused(ask(HOME, "four", 5_000), Conflict))
+    bench.ask(ask("acme/eu", "two", 2_000))
+    bench.reopen()
+    assert bench.engine_state.repeats.by_namespace == {HOME: 3, "acme/eu": 2}
+    # One that shrinks is taken, whatever the namespace has.
+    monkeypatch.setattr(repeats, "MAX_REPEATS_BYTES", 6_600)
+    bench.ask(ask(HOME, "four", 1_900))
+    monkeypatch.setattr(repeats, "MAX_REPEATS_BYTES", 10_000)
+    bench.refused(ask(HOME, "five", 2_000), Conflict)
+    bench.shared = False
+    bench.ask(ask(HOME, "five", 2_000))
+
+
 @pytest.mark.parametrize(
     ("fields", "error", "words"),
     [

@@ -182,6 +182,11 @@ class Access:
         """Whether no token is asked for."""
         return not self.tokens
 
+    @property
+    def has_tenants(self) -> bool:
+        """Whether several tokens share the server, and not all of them reach all of it."""
+        return len(self.tokens) > 1 and any(token.caller.namespaces is not None for token in self.tokens)
+
     def replace(self, tokens: Iterable[Token]) -> None:
         """Have these tokens in force from now on, and no others.
 

@@ -23,7 +23,7 @@ FINISHED: Final[frozenset[Phase]] = frozenset({"done", "stopped"})
 MAX_UNFINISHED: Final = 20
 """Maximum number of bulk commands that are counted, wait to be confirmed, or run."""
 MAX_KEPT: Final = 1_000
-"""Maximum number of bulk commands that are remembered; beyond it those that ended first are forgotten."""
+"""Maximum number of bulk commands that are remembered; beyond it the first of the namespace that has the most are forgotten."""
 
 
 class MessageFilter(Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -40,6 +40,7 @@ from tarry.engine.journal.entering import Entering
 from tarry.engine.journal.journal import Effect, Journal
 from tarry.engine.journal.tenure import Tenure
 from tarry.engine.namespaces.catalogue import Catalogue
+from tarry.engine.namespaces.namespace_shares import NamespaceShares
 from tarry.engine.namespaces.policies import Policies
 from tarry.engine.namespaces.repeat_state import RepeatState
 from tarry.engine.queries.commands import Commands
@@ -100,6 +101,8 @@ class Surroundings(Struct, frozen=True, kw_only=True):
     snapshot_folder: str | None = None
     on_snapshot: SnapshotMade | None = None
     """Told of each snapshot in that folder, so that it can be stored elsewhere."""
+    shared: Callable[[], bool] = lambda: False
+    """Whether several tenants share the server, so that none may take all of what it has."""
     tenure_ms: int = 1_500
     """So long a proof of owning a replicated ledger lasts: half of the time after which others try to claim it (R15)."""
     seed: int = 0
@@ -179,6 +182,7 @@ def wire(given: Surroundings) -> EngineParts:
     journal = Journal(ledger, entering, horizon, bodies, sizes, isolation, decide, ended, given.on_fault)
 
     # Topics
+    shares = NamespaceShares(given.shared)
     policies = Policies(given.broker_policy, given.namespace_policies)
     by_name, recent_entries, pumping = NamedTopics(), RecentEntries(), Pumping(horizon.wake, tenure)
     repeat_state = RepeatState()
@@ -304,11 +308,11 @@ def wire(given: Surroundings) -> EngineParts:
         ),
         commands=commands,
         repeating=repeating,
-        repeats=Repeats(journal, state, repeating, clock),
-        pausing=Pausing(journal, state, dispatcher, finding, commands, clock),
+        repeats=Repeats(journal, state, repeating, clock, shares),
+        pausing=Pausing(journal, state, dispatcher, finding, commands, clock, shares),
         retries=retries,
         lists=lists,
-        bulk_commands=BulkCommands(journal, state, horizon, walk, clock),
+        bulk_commands=BulkCommands(journal, state, horizon, walk, clock, shares),
         turns=Turns(journal, state, clock, ids, dispatcher, commands),
         hearing=Hearing(state, ids, dispatcher, commands),
         owners=Owners(journal, state, ids, commands),

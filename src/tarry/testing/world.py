@@ -99,6 +99,8 @@ class World(Insides):
         """Most content of one record of the log."""
         self.on_snapshot: SnapshotMade | None = None
         """Told of each snapshot of the registry."""
+        self.shared = False
+        """Whether several tenants share the server."""
         self.tenure_ms = 1_500
         """So long a proof of ownership lasts."""
         self.connection: SimulatedPartition | None = None
@@ -156,6 +158,7 @@ class World(Insides):
             namespace_policies=self.namespace_policies,
             snapshot_folder="snapshots",
             on_snapshot=self.on_snapshot,
+            shared=lambda: self.shared,
             tenure_ms=self.tenure_ms,
             seed=self._seed,
             tracer=self.tracer,

@@ -4,6 +4,8 @@ How far a command has come is a record of the catalogue: when it is asked for, a
 it did after the last of these before a crash it finds done, and does not do again.
 """
 
+from collections import deque
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from msgspec.structs import replace
@@ -24,6 +26,7 @@ from tarry.engine.bulk_commands.walk import CommandWalk
 from tarry.engine.due.horizon import Horizon
 from tarry.engine.journal.journal import Journal
 from tarry.engine.namespaces.command_book import entered, forgotten
+from tarry.engine.namespaces.namespace_shares import NamespaceShares
 from tarry.engine.state.engine_state import EngineState
 
 BETWEEN_MS: Final = 5
@@ -40,8 +43,15 @@ class BulkCommands:
     """Takes bulk commands, and carries them out one step after another."""
 
     def __init__(
-        self, journal: Journal, state: EngineState, horizon: Horizon, walk: CommandWalk, clock: Clock
+        self,
+        journal: Journal,
+        state: EngineState,
+        horizon: Horizon,
+        walk: CommandWalk,
+        clock: Clock,
+        shares: NamespaceShares,
     ) -> None:
+        self._shares = shares
         self._journal = journal
         self._book = state.command_book
         self._horizon = horizon
@@ -68,10 +78,7 @@ class BulkCommands:
     ) -> Answer[BulkCommand]:
         """Begin a command: its messages are counted. Nothing is done to them before it is confirmed."""
         try:
-            if len(self._book.unfinished()) >= MAX_UNFINISHED:
-                raise Conflict(
-                    f"{MAX_UNFINISHED} commands are not over, as many as can be: confirm or stop some", "full"
-                )
+            self._check_room(chosen.namespace)
             command = BulkCommand(
                 number=self._journal.next_seq, action=action, chosen=chosen, asked_by=who,
                 asked_at_ms=self._clock.now_ms(), due_at_ms=due_at_ms, delay_ms=delay_ms,
@@ -80,6 +87,17 @@ class BulkCommands:
             return self._say(command)
         except TarryError as error:
             return failed(error)
+
+    def _check_room(self, namespace: str) -> None:
+        taken = [one.chosen.namespace for one in self._book.unfinished()]
+        if len(taken) >= MAX_UNFINISHED:
+            raise Conflict(
+                f"{MAX_UNFINISHED} commands are not over, as many as can be: confirm or stop some", "full"
+            )
+        self._shares.check(
+            namespace, MAX_UNFINISHED, len(taken), taken.count(namespace), 1,
+            f"the {MAX_UNFINISHED} commands that can be under way", "confirm or stop some there",
+        )  # fmt: skip
 
     def confirm(self, number: int, counted: int, who: str) -> Answer[BulkCommand]:
         """Carry a command out whose count is the one that is given."""
@@ -200,9 +218,20 @@ class BulkCommands:
             if now_ms - command.asked_at_ms > CONFIRMED_WITHIN_MS:
                 self._write(self._ended(command))
         over = [one for one in self._book.by_number.values() if one.phase in FINISHED]
-        over.sort(key=lambda one: one.number)
-        many = len(over) - MAX_KEPT
+        old = {one.number for one in over if now_ms - (one.ended_at_ms or 0) > KEPT_MS}
         # One that ended by a clock which was ahead is kept for longer: there are never more than `MAX_KEPT`.
-        old = [one for at, one in enumerate(over) if at < many or now_ms - (one.ended_at_ms or 0) > KEPT_MS]
+        old.update(_too_many(over, MAX_KEPT))
         if old:
-            self._journal.append([forgotten(one.number) for one in old[:100]], lambda _: None, essential=True)
+            self._journal.append(
+                [forgotten(number) for number in sorted(old)[:100]], lambda _: None, essential=True
+            )
+
+
+def _too_many(over: Iterable[BulkCommand], most: int) -> Iterator[int]:
+    """The commands to be forgotten so that there are no more than that: the first of the namespace that has the most."""
+    by_namespace: dict[str, deque[int]] = {}
+    for one in sorted(over, key=lambda one: one.number):
+        by_namespace.setdefault(one.chosen.namespace, deque()).append(one.number)
+    for _ in range(sum(map(len, by_namespace.values())) - most):
+        kept = [numbers for numbers in by_namespace.values() if numbers]
+        yield max(kept, key=lambda numbers: (len(numbers), -numbers[0])).popleft()

@@ -1,5 +1,6 @@
 """The places that are paused, as the records say. An entry of the catalogue's records each."""
 
+from collections import Counter
 from functools import lru_cache
 from typing import Final
 
@@ -22,6 +23,7 @@ class Pauses:
 
     def __init__(self) -> None:
         self.by_place: dict[PausablePlace, Pause] = {}
+        self.by_namespace: Counter[str] = Counter()
         self._holding: set[PausablePlace] = set()
 
     def __bool__(self) -> bool:
@@ -32,8 +34,11 @@ class Pauses:
         """Take the pause of a place; None ends it."""
         place = PausablePlace.parse(name)
         self._holding.discard(place)
+        before = self.by_place.pop(place, None)
+        self.by_namespace[place.namespace] += (value is not None) - (before is not None)
+        if not self.by_namespace[place.namespace]:
+            del self.by_namespace[place.namespace]
         if value is None:
-            self.by_place.pop(place, None)
             return
         pause = self.by_place[place] = _decoder.decode(value)
         if not pause.resumed:

@@ -68,6 +68,8 @@ class RepeatState:
         self._sorted: list[RepeatName] = []
         self.by_holder: Counter[Holder] = Counter()
         self.size_bytes = 0
+        self.by_namespace: Counter[str] = Counter()
+        self.bytes_by_namespace: Counter[str] = Counter()
         self.changed: dict[RepeatName, None] = {}
         """Repeats that records were about since somebody looked last."""
 
@@ -91,7 +93,12 @@ class RepeatState:
         self.changed[name] = None
 
     def _count(self, held: HeldRepeat, by: int) -> None:
-        self.size_bytes += by * held.repeat.size_bytes
+        namespace, size_bytes = held.name.namespace, held.repeat.size_bytes
+        self.size_bytes += by * size_bytes
+        self.by_namespace[namespace] += by
+        self.bytes_by_namespace[namespace] += by * size_bytes
+        if not self.by_namespace[namespace]:
+            del self.by_namespace[namespace], self.bytes_by_namespace[namespace]
         self.by_holder[held.holder] += by
         if not self.by_holder[held.holder]:
             del self.by_holder[held.holder]

@@ -15,6 +15,7 @@ from tarry.core.shapes import PauseFacts
 from tarry.engine.answer import Answer, failed
 from tarry.engine.dispatch.dispatcher import Dispatcher
 from tarry.engine.journal.journal import Journal
+from tarry.engine.namespaces.namespace_shares import NamespaceShares
 from tarry.engine.namespaces.pauses import paused
 from tarry.engine.queries.commands import Commands
 from tarry.engine.queries.finding import Finding, Found
@@ -37,7 +38,9 @@ class Pausing:
         finding: Finding,
         commands: Commands,
         clock: Clock,
+        shares: NamespaceShares,
     ) -> None:
+        self._shares = shares
         self._journal = journal
         self._state = state
         self._dispatcher = dispatcher
@@ -117,11 +120,21 @@ class Pausing:
             before = self._state.pauses.by_place.get(place)
             if before is not None and not before.resumed:
                 return self._told(place, before)
-            if before is None and len(self._state.pauses.by_place) >= MAX_PAUSES:
-                raise Conflict(f"{MAX_PAUSES} places are paused, as many as can be: resume some", "full")
+            if before is None:
+                self._check_room(place.namespace)
             return self._say(place, Pause(self._clock.now_ms()))
         except TarryError as error:
             return failed(error)
+
+    def _check_room(self, namespace: str) -> None:
+        pauses = self._state.pauses
+        taken = len(pauses.by_place)
+        if taken >= MAX_PAUSES:
+            raise Conflict(f"{MAX_PAUSES} places are paused, as many as can be: resume some", "full")
+        self._shares.check(
+            namespace, MAX_PAUSES, taken, pauses.by_namespace[namespace], 1, f"the {MAX_PAUSES} places that can be paused",
+            "resume some there",
+        )  # fmt: skip
 
     def resume_place(self, place: PausablePlace) -> Answer[PauseFacts]:
         """Let the messages of a place go out again, in order, as fast as their rates allow."""

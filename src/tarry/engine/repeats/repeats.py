@@ -20,6 +20,7 @@ from tarry.core.repeat import (
 from tarry.core.shapes import RepeatFacts
 from tarry.engine.answer import Answer, failed
 from tarry.engine.journal.journal import Journal
+from tarry.engine.namespaces.namespace_shares import NamespaceShares
 from tarry.engine.namespaces.repeat_state import HeldRepeat, RepeatName, asked, come_to
 from tarry.engine.repeats.repeating import Repeating
 from tarry.engine.repeats.zone_files import offset_of
@@ -49,7 +50,15 @@ class RepeatPage(Struct, frozen=True):
 class Repeats:
     """Sets repeats and shows them."""
 
-    def __init__(self, journal: Journal, state: EngineState, repeating: Repeating, clock: Clock) -> None:
+    def __init__(
+        self,
+        journal: Journal,
+        state: EngineState,
+        repeating: Repeating,
+        clock: Clock,
+        shares: NamespaceShares,
+    ) -> None:
+        self._shares = shares
         self._journal = journal
         self._state = state
         self._held = state.repeats
@@ -94,12 +103,27 @@ class Repeats:
                 " repeats, or keep large content elsewhere and send its address",
                 "full",
             )
+        self._check_share(new.name.namespace, before is None, new.repeat.size_bytes - freed_bytes)
         if before is None or before.holder != new.holder:
             policy = self._repeating.policy(new)
             level = self._state.policies.level_at(new.repeat.destination, new.holder.namespace)
             self._state.pending.check(
                 new.holder, policy.max_pending_per_owner, level, state.by_holder[new.holder]
             )
+
+    def _check_share(self, namespace: str, is_new: bool, more_bytes: int) -> None:
+        state = self._held
+        if is_new:
+            self._shares.check(
+                namespace, MAX_REPEATS, len(state.by_name), state.by_namespace[namespace], 1,
+                f"the {MAX_REPEATS} repeats", "remove some there",
+            )  # fmt: skip
+        if more_bytes > 0:
+            self._shares.check(
+                namespace, MAX_REPEATS_BYTES, state.size_bytes, state.bytes_by_namespace[namespace], more_bytes,
+                f"{MAX_REPEATS_BYTES >> 20} MiB for the payloads and headers of repeats",
+                "remove some there, or keep large content elsewhere and send its address",
+            )  # fmt: skip
 
     def get(self, namespace: str, name: str) -> Answer[RepeatView]:
         """A repeat as it is now."""

@@ -448,6 +448,7 @@ class Server:
             namespace_policies=namespace_policies(config),
             snapshot_folder=str(folder.registry),
             on_snapshot=self._snapshot_made,
+            shared=lambda: self._access.has_tenants,
             tenure_ms=config.cluster.session_timeout_ms // 2,
             seed=time.time_ns(),
             tracer=self._tracer,

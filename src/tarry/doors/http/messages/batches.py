@@ -18,6 +18,7 @@ from tarry.core.access import Access
 from tarry.core.errors import Invalid, TarryError, Unavailable
 from tarry.core.limits import MAX_IDEMPOTENCY_KEY_BYTES
 from tarry.core.message import Message
+from tarry.core.shares import Shares
 from tarry.doors.http.bodies import NDJSON, is_ndjson, read_query
 from tarry.doors.http.gate import keep_pace
 from tarry.doors.http.messages.arrow import (
@@ -41,7 +42,6 @@ from tarry.doors.http.messages.ndjson import (
 from tarry.doors.http.problems import HttpRefusal, timed_out, unsupported
 from tarry.doors.http.settings import HttpSettings
 from tarry.doors.http.shapes import BatchDefaults
-from tarry.doors.http.shares import Shares
 from tarry.engine.answer import Answer
 from tarry.engine.api import Columns
 from tarry.engine.engine import Engine

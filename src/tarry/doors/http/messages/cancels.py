@@ -13,6 +13,7 @@ import msgspec
 from tarry.core.access import Access, Caller
 from tarry.core.errors import Invalid, TarryError, TooLarge
 from tarry.core.names import DEFAULT_NAMESPACE, check_message_name, parse_namespace
+from tarry.core.shares import Shares
 from tarry.core.unreadable import UNREADABLE
 from tarry.doors.http.bodies import NDJSON, explain, is_ndjson
 from tarry.doors.http.gate import keep_pace
@@ -20,7 +21,6 @@ from tarry.doors.http.messages.messages import show
 from tarry.doors.http.problems import problem_of, unsupported
 from tarry.doors.http.settings import HttpSettings
 from tarry.doors.http.shapes import BatchRefusal, CancelledLine, CancelLine
-from tarry.doors.http.shares import Shares
 from tarry.engine.engine import Engine
 from tarry.http.request import Request
 from tarry.http.response import Sender, Streamed

@@ -1,7 +1,7 @@
-"""Places that all tokens share: no token takes the last ones from the others.
+"""Shares of whatever is bounded and used by several: nobody takes the last of it from the others.
 
-A token may take another place only while at least as many are free as it holds. So one alone gets half of them, the next one
-half of the rest, and whoever comes later still finds one. Where there is nobody to share with, all places are one's own.
+Whoever holds some may take more only while at least as much is left as they hold then. So one alone gets half of it, the next
+one half of the rest, and whoever comes later still finds some. Where there is nobody to share with, all of it is one's own.
 """
 
 from collections import Counter
@@ -10,8 +10,13 @@ from tarry.core.access import Access, Caller
 from tarry.core.errors import Unavailable
 
 
+def is_within_share(limit: int, taken: int, held: int, more: int = 1) -> bool:
+    """Whether somebody who holds so much of what is taken may take more of it."""
+    return held + more <= limit - taken
+
+
 class Shares:
-    """A bounded number of places."""
+    """A bounded number of places that all tokens share."""
 
     def __init__(self, limit: int, what: str, access: Access) -> None:
         """`what` they are for, in the plural; they are shared while there are several tokens."""
@@ -27,7 +32,7 @@ class Shares:
         if free <= 0:
             raise Unavailable(f"all {self._limit} {self._what} are taken; try again in a moment")
         held = self._held[caller.name]
-        if len(self._access.tokens) > 1 and held >= free:
+        if len(self._access.tokens) > 1 and not is_within_share(self._limit, self.taken, held):
             raise Unavailable(
                 f"the token {caller.name} has {held} {self._what}, which is its share of {self._limit} while others"
                 " may want some; end one first"

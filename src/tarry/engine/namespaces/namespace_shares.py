@@ -1,0 +1,26 @@
+"""Shares by namespace of what a server has a bounded number of: commands, repeats, paused places.
+
+Asked when something is admitted, and never of a record: what was admitted stays, whoever shares the server at a later start.
+"""
+
+from collections.abc import Callable
+
+from tarry.core.errors import Conflict
+from tarry.core.shares import is_within_share
+
+
+class NamespaceShares:
+    """The share of each namespace, where there are several to share with."""
+
+    def __init__(self, shared: Callable[[], bool]) -> None:
+        """`shared`: whether the server has several tenants; one alone has everything."""
+        self._shared = shared
+
+    def check(
+        self, namespace: str, limit: int, taken: int, held: int, more: int, what: str, cure: str
+    ) -> None:
+        """Raise `Conflict` if a namespace that holds so much of what is taken may not have more of it now."""
+        if self._shared() and not is_within_share(limit, taken, held, more):
+            raise Conflict(
+                f"{namespace} has its share of {what}, which all namespaces have together: {cure}", "full"
+            )
