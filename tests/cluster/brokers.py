@@ -4,6 +4,8 @@ Each is broker and controller (KRaft), with 384 MB of heap. The first start fetc
 
 On a `Network` every connection goes through a link that can be cut: among the brokers to each broker's own, and from each
 client that is given a name to a listener of its own, so that one client can be cut off while others are not.
+
+With a certificate there is a listener with TLS, passwords and rights too.
 """
 
 import contextlib
@@ -39,6 +41,10 @@ _DIRECT: Final = "DIRECT"
 """The listener for clients that nobody cuts off."""
 _BETWEEN: Final = "BETWEEN"
 _CONTROLLER: Final = "CONTROLLER"
+_GUARDED: Final = "GUARDED"
+"""The listener with TLS, passwords and rights; whoever comes by another one may do everything."""
+USERS: Final = ("tarry", "another")
+PASSWORD: Final = "open-sesame"
 
 
 def kafka_jars() -> str:
@@ -55,17 +61,25 @@ class Broker(Server):
     """One node of the cluster."""
 
     def __init__(
-        self, folder: Path, number: int, network: Network | None = None, clients: Sequence[str] = ()
+        self,
+        folder: Path,
+        number: int,
+        network: Network | None = None,
+        clients: Sequence[str] = (),
+        guard: tuple[Path, Path] | None = None,
     ) -> None:
-        """`clients` get a listener each, which needs a network."""
+        """`clients` get a listener each, which needs a network. `guard` is the certificate and key of a listener that asks who comes."""
         super().__init__(folder)
         self.number = number
         self.voters = ""
+        self._guard = guard
         self.settings: dict[str, str] = {}
         self.data = folder / "data"
         """Its share of the log; it may be a disk of its own."""
         linked = (_BETWEEN, _CONTROLLER, *clients)
         self._ports = {_DIRECT: self.port} | {name: free_port() for name in linked}
+        if guard is not None:
+            self._ports[_GUARDED] = free_port()
         self.links: dict[str, Link] = (
             {} if network is None else {name: Link(network, self._ports[name]) for name in linked}
         )
@@ -86,19 +100,43 @@ class Broker(Server):
         if not config.exists():
             config.write_text("".join(f"{name}={value}\n" for name, value in self._config().items()))
             subprocess.run(
-                [*java, "kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(config)],
+                [*java, "kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(config), *self._users()],
                 check=True, capture_output=True, timeout=120,
             )  # fmt: skip
         return [*java, "kafka.Kafka", str(config)]
 
+    def _users(self) -> list[str]:
+        """Arguments by which a formatted folder knows the users."""
+        known = [f"SCRAM-SHA-512=[name={user},password={PASSWORD}]" for user in USERS]
+        return [word for one in known if self._guard for word in ("--add-scram", one)]
+
+    def _guarded(self) -> dict[str, str]:
+        """Settings of the guarded listener."""
+        if self._guard is None:
+            return {}
+        pair = self.folder / "pair.pem"
+        pair.write_bytes(b"".join(file.read_bytes() for file in reversed(self._guard)))
+        own = f"listener.name.{_GUARDED.lower()}"
+        return {
+            "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+            "super.users": "User:ANONYMOUS",
+            "sasl.enabled.mechanisms": "SCRAM-SHA-512",
+            f"{own}.ssl.keystore.type": "PEM",
+            f"{own}.ssl.keystore.location": str(pair),
+            f"{own}.scram-sha-512.sasl.jaas.config": "org.apache.kafka.common.security.scram.ScramLoginModule required;",
+        }
+
     def _config(self) -> dict[str, str]:
+        protocols = dict.fromkeys(self._ports, "PLAINTEXT")
+        if self._guard is not None:
+            protocols[_GUARDED] = "SASL_SSL"
         return {
             "process.roles": "broker,controller",
             "node.id": str(self.number),
             "controller.quorum.voters": self.voters,
             "listeners": ",".join(f"{name}://127.0.0.1:{port}" for name, port in self._ports.items()),
             "advertised.listeners": ",".join(f"{name}://{self.advertised(name)}" for name in self._ports),
-            "listener.security.protocol.map": ",".join(f"{name}:PLAINTEXT" for name in self._ports),
+            "listener.security.protocol.map": ",".join(f"{name}:{how}" for name, how in protocols.items()),
             "inter.broker.listener.name": _BETWEEN,
             "controller.listener.names": _CONTROLLER,
             "log.dirs": str(self.data),
@@ -111,6 +149,7 @@ class Broker(Server):
             "broker.heartbeat.interval.ms": "500",
             "replica.fetch.max.bytes": str(8 << 20),
             "auto.create.topics.enable": "false",
+            **self._guarded(),
             **self.settings,
         }
 
@@ -138,12 +177,16 @@ class Brokers:
         *,
         network: Network | None = None,
         clients: Sequence[str] = (),
+        guard: tuple[Path, Path] | None = None,
         **settings: str,
     ) -> None:
         """`settings` of every broker, with `_` for the dot."""
         self.nodes = [
-            Broker(folder / f"broker-{number}", number, network, clients) for number in range(1, count + 1)
+            Broker(folder / f"broker-{number}", number, network, clients, guard)
+            for number in range(1, count + 1)
         ]
+        self.certificate = None if guard is None else guard[0]
+        """What vouches for the guarded listener."""
         voters = ",".join(f"{node.number}@{node.advertised(_CONTROLLER)}" for node in self.nodes)
         for node in self.nodes:
             node.voters = voters
@@ -159,6 +202,11 @@ class Brokers:
     def addresses_for(self, client: str) -> str:
         """Addresses for a client with listeners of its own."""
         return ",".join(node.advertised(client) for node in self.nodes)
+
+    @property
+    def guarded_addresses(self) -> str:
+        """Addresses of the listeners with TLS and passwords."""
+        return self.addresses_for(_GUARDED)
 
     def start(self) -> None:
         """Start all of them and wait until they know each other."""
@@ -213,10 +261,11 @@ def brokers(
     *,
     network: Network | None = None,
     clients: Sequence[str] = (),
+    guard: tuple[Path, Path] | None = None,
     **settings: str,
 ) -> Iterator[Brokers]:
     """A cluster that runs."""
-    cluster = Brokers(folder, count, network=network, clients=clients, **settings)
+    cluster = Brokers(folder, count, network=network, clients=clients, guard=guard, **settings)
     try:
         cluster.start()
         yield cluster

@@ -1,9 +1,10 @@
-"""Brokers that the tests of this folder share: one for what `make test` runs, three for `make cluster`; and an object store."""
+"""A broker and an object store that the tests of this folder share; `make cluster` has three brokers of its own."""
 
 from collections.abc import Iterator
 
 import pytest
 
+from tests.certificates import certificate
 from tests.cluster.brokers import Brokers, brokers
 from tests.cluster.object_store import ObjectStore, object_store
 
@@ -11,14 +12,8 @@ from tests.cluster.object_store import ObjectStore, object_store
 @pytest.fixture(scope="session")
 def one_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Brokers]:
     """A cluster of one node: enough for all that does not kill it."""
-    with brokers(tmp_path_factory.mktemp("kafka"), count=1) as cluster:
-        yield cluster
-
-
-@pytest.fixture(scope="session")
-def three_brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Brokers]:
-    """A cluster that survives one node."""
-    with brokers(tmp_path_factory.mktemp("kafkas")) as cluster:
+    folder = tmp_path_factory.mktemp("kafka")
+    with brokers(folder, count=1, guard=certificate(folder)) as cluster:
         yield cluster
 
 

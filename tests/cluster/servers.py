@@ -27,8 +27,9 @@ class ClusterServer(ServerProcess):
         key: Path,
         session_ms: int = SESSION_MS,
         further: str = "",
+        access: str = "",
     ) -> None:
-        """`further` settings begin in the table `cluster`."""
+        """`further` settings begin in the table `cluster`; `access` is what the brokers want beyond their addresses."""
         if "," not in brokers:
             self.program = (str(ROOT / "tests" / "cluster" / "lenient.py"),)
         self.doors = {door: free_port() for door in ("http", "pulsar", "dapr", "dapr_grpc")}
@@ -40,6 +41,7 @@ log = "kafka"
 topic = "{topic}"
 [ledger.kafka]
 bootstrap.servers = "{brokers}"
+{access}
 [cluster]
 node = "{folder.name}"
 id_key_file = "{key}"

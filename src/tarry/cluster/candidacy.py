@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
+from tarry.cluster.failures import told
 from tarry.cluster.members import group_of
 
 POLL_S: Final = 0.05
@@ -95,4 +96,4 @@ class Candidacy:
 
 def _report(error: KafkaError) -> None:
     if error.code() != KafkaError._PARTITION_EOF:
-        log.warning("the group of the ledger's nodes: %s", error.str())
+        log.warning("the group of the ledger's nodes: %s", told(error))

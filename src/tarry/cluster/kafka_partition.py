@@ -90,7 +90,7 @@ class KafkaPartition:
         def delivered(error: KafkaError | None, message: Message) -> None:
             offset = message.offset()
             known = None if error is not None or offset is None or offset < 0 else offset
-            self._told(ticket, known, error.str() if error is not None else "")
+            self._told(ticket, known, told(error) if error is not None else "")
 
         try:
             self._producing().produce(self._topic, data, partition=self._partition, on_delivery=delivered)
@@ -143,7 +143,7 @@ class KafkaPartition:
                 self._next_offset = -1
                 if failed.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
                     raise NotFound(f"{self.name} has no record at {offset} any more: {failed.str()}")
-                raise Unavailable(f"{self.name} cannot be read: {failed.str()}")
+                raise Unavailable(f"{self.name} cannot be read: {told(failed)}")
             at, data = message.offset(), message.value()
             assert at is not None
             found.append(LogRecord(at, data or b""))
