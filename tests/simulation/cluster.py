@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 from tarry.core.delivery import Delivered, Retry
 from tarry.core.errors import Conflict, NotFound, TarryError, Unavailable
-from tarry.core.message import Message
+from tarry.core.message import Message, MessageQuery, OwnedQuery
 from tarry.engine.answer import Answer
+from tarry.engine.queries.commands import Ending
 from tarry.engine.topics.entries import NewEntry
 from tarry.engine.topics.received import Received
 from tarry.ledger.log.envelope import PART_BYTES, LogClaim, encode_claim
@@ -425,21 +426,31 @@ class Cluster:
         attempt.answer(Delivered() if attempt.arrived else Retry("busy", uncertain=True))
 
     def _look(self, former: Former) -> None:
-        """A client that is still connected to it looks at a message."""
+        """A client that is still connected to it looks at a message, at many, or wants many to be ended."""
         accepted = self._sim.model.accepted()
         if not accepted:
             return
         msg = self._random.choice(accepted)
         assert msg.accepted is not None
+        engine = former.world.engine
         stale = former.gone_ms > former.world.tenure_ms
+        looks: dict[str, Callable[[], Answer[Any]]] = {
+            f"shows {msg.token}": partial(engine.get, msg.accepted.id),
+            "lists what waits": partial(engine.list_messages, MessageQuery()),
+            "lists what has ended": partial(engine.list_messages, MessageQuery(state="finalised")),
+            "lists what is tried again": partial(engine.list_messages, MessageQuery(state="retrying")),
+            "lists what an owner has": partial(engine.list_owned, OwnedQuery(owner="ann")),
+            "says that nothing is left of a subject": partial(
+                engine.end_subject, "a subject", Ending(reason="it is over")
+            ),
+        }
+        what = self._random.choice(tuple(looks))
 
         def then(of: Answer[Any]) -> None:
             if stale and of.error() is None:
-                raise Violation(
-                    f"{former.world.node} shows {msg.token}, {former.gone_ms} ms after it was superseded"
-                )
+                raise Violation(f"{former.world.node} {what}, {former.gone_ms} ms after it was superseded")
 
-        former.world.engine.get(msg.accepted.id).then(then)
+        looks[what]().then(then)
 
     def _ask(self, former: Former) -> None:
         """A client that is still connected to it schedules or publishes: that cannot be accepted any more."""

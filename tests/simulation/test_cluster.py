@@ -6,9 +6,11 @@ from collections.abc import Callable
 import pytest
 
 from tarry.core.errors import TarryError
+from tarry.engine.answer import Answer
 from tarry.engine.bodies.bodies import BodyNotAtHand
 from tarry.engine.flights.flights import Flights
 from tarry.engine.journal.entering import Entering
+from tarry.engine.queries.finding import Finding
 from tarry.engine.topics.pumping import Pumping
 from tarry.ledger.copy import LedgerCopy
 from tarry.ledger.log import replicated_log
@@ -120,6 +122,15 @@ def show_without_a_proof(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Entering, "in_doubt", False)
 
 
+def list_without_a_proof(patch: pytest.MonkeyPatch) -> None:
+    """R15: an owner that wakes long after a takeover lists what its registry has."""
+
+    def after_flush(self: Finding, read: Callable[[], object]) -> Answer[object]:
+        return self._upkeep.flush().map(lambda _: read())
+
+    patch.setattr(Finding, "after_flush", after_flush)
+
+
 def give_out_without_a_proof(patch: pytest.MonkeyPatch) -> None:
     """R15: an owner that wakes long after a takeover gives entries to its consumers."""
     patch.setattr(Pumping, "may_give_out", lambda self: True)
@@ -134,6 +145,7 @@ SABOTAGES: dict[Callable[[pytest.MonkeyPatch], None], dict[str, float]] = {
     trim_before_the_upload: {},
     depart_without_a_record: {},
     show_without_a_proof: {"take_over": 20, "wake": 60},
+    list_without_a_proof: {"take_over": 20, "wake": 60},
     give_out_without_a_proof: {"take_over": 20, "wake": 60, "publish": 30, "attach": 20, "subscribe": 10},
 }
 """The broken rule, and the weights with which a run notices it soon."""

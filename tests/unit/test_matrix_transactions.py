@@ -5,7 +5,9 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
 
+from tarry.engine.journal.entering import Entering
 from tests.unit.matrix_kit import (
     HS_TOKEN,
     ROOM,
@@ -97,6 +99,22 @@ async def test_without_that_wish_nothing_is_cancelled(tmp_path: Path) -> None:
         await schedule_state(serving)
         assert (await tell(serving, "1", state(BOB))).status_code == 200
         assert len((await serving.listed())["scheduled"]) == 1
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["known", "unknown"])
+async def test_a_transaction_that_comes_while_another_server_may_own_the_ledger_is_asked_for_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, known: bool
+) -> None:
+    async with matrix_serving(tmp_path / "data", cancel_by_state_update=True) as serving:
+        delay_id = await schedule_state(serving)
+        # The new owner may have accepted more about the same state: who does not know of it cannot answer for it either.
+        event = state(BOB) if known else state(BOB, key="elsewhere")
+        with monkeypatch.context() as doubted:
+            doubted.setattr(Entering, "in_doubt", True)
+            answer = await tell(serving, "1", event)
+            assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
+        assert (await tell(serving, "1", event)).status_code == 200
+        await until_state(serving, delay_id, "cancelled" if known else "scheduled")
 
 
 async def test_a_transaction_that_comes_again_changes_nothing(tmp_path: Path) -> None:

@@ -1,12 +1,18 @@
 """Engines on one replicated log: takeovers, and what an owner that wakes too late must not do (R14, R15)."""
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 
-from tarry.core.delivery import Delivered
+from tarry.core.delivery import Delivered, Retry
 from tarry.core.errors import Unavailable
-from tarry.core.message import Message
+from tarry.core.message import Message, MessageQuery, OwnedQuery
+from tarry.engine.answer import Answer
+from tarry.engine.engine import Engine
 from tarry.engine.flights.flights import Flights
 from tarry.engine.journal.tenure import Tenure
+from tarry.engine.queries.commands import Ending
 from tarry.ledger.record import Kind
 from tarry.testing.log import SimulatedLog
 from tests.unit.engine_kit import FOREIGN, Bench
@@ -202,6 +208,70 @@ def test_an_owner_that_cannot_reach_the_log_gives_out_and_shows_nothing() -> Non
         bench.engine.get(id_).value()
     assert isinstance(bench.engine.cancel(id_).error(), Unavailable)
     assert "another server may own the ledger" in str(bench.engine.trouble)
+
+
+OWNER, SUBJECT = "ann", "room 1"
+ENDING = Ending(reason="a newer state event took its place")
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        pytest.param(lambda engine: engine.list_messages(MessageQuery()), id="list"),
+        pytest.param(lambda engine: engine.list_messages(MessageQuery(state="finalised")), id="ended"),
+        pytest.param(lambda engine: engine.list_messages(MessageQuery(state="retrying")), id="retrying"),
+        pytest.param(lambda engine: engine.list_owned(OwnedQuery(owner=OWNER)), id="owned"),
+        pytest.param(
+            lambda engine: engine.list_owned(OwnedQuery(owner=OWNER, state="finalised")), id="owned ended"
+        ),
+        pytest.param(lambda engine: engine.end_subject(SUBJECT, ENDING), id="end subject"),
+        pytest.param(lambda engine: engine.end_subject("another room", ENDING), id="end unknown subject"),
+        pytest.param(lambda engine: engine.end_owner(OWNER, ENDING), id="end owner"),
+        pytest.param(lambda engine: engine.end_owner("bob", ENDING), id="end unknown owner"),
+    ],
+)
+def test_an_owner_in_doubt_lists_nothing_and_ends_nothing(ask: Callable[[Engine], Answer[Any]]) -> None:
+    bench = node(SimulatedLog(), "a")
+    listed = {"owner": OWNER, "subject": SUBJECT, "listed": True}
+    waits = bench.schedule(FOREIGN, delay_ms=600_000, **listed).id
+    bench.schedule(FOREIGN, delay_ms=1, **listed)
+    bench.wait(10)
+    bench.verdict(Retry("busy"))
+    bench.ask(bench.engine.cancel(bench.schedule(FOREIGN, delay_ms=600_000, **listed).id))
+    bench.ask(bench.engine.list_owned(OwnedQuery(owner=OWNER)))
+    bench.clock.advance(60_000)
+    with pytest.raises(Unavailable, match="another server may own the ledger"):
+        ask(bench.engine).value()
+    bench.rest()
+    assert bench.state(waits) == "scheduled"
+
+
+def test_an_end_of_many_fails_if_it_is_not_known_what_became_of_one() -> None:
+    log = SimulatedLog()
+    old = node(log, "a")
+    for _ in range(2):
+        old.schedule(FOREIGN, delay_ms=600_000, owner=OWNER, subject=SUBJECT, listed=True)
+    old.rest()
+    node(log, "b", beside=old)
+    ended = old.engine.end_subject(SUBJECT, ENDING)
+    wake(old)
+    assert isinstance(ended.error(), Unavailable)
+
+
+def test_doubt_that_comes_while_a_list_waits_for_the_registry_is_heeded() -> None:
+    bench = node(SimulatedLog(), "a")
+    bench.rest()
+    scheduled = bench.engine.schedule(
+        Message(destination=FOREIGN, delay_ms=600_000, owner=OWNER, listed=True)
+    )
+    before = bench.engine.list_messages(MessageQuery(state="finalised"))
+    bench.clock.advance(60_000)
+    assert not scheduled.settled
+    bench.commit()
+    while bench.work():
+        pass
+    assert scheduled.value().id
+    assert isinstance(before.error(), Unavailable)
 
 
 def test_an_answer_that_comes_late_proves_nothing_of_now() -> None:

@@ -313,7 +313,7 @@ def wire(given: Surroundings) -> EngineParts:
         retries=retries,
         lists=lists,
         bulk_commands=BulkCommands(journal, state, horizon, walk, clock, shares),
-        turns=Turns(journal, state, clock, ids, dispatcher, commands),
+        turns=Turns(journal, state, clock, ids, dispatcher, commands, upkeep),
         hearing=Hearing(state, ids, dispatcher, commands),
         owners=Owners(journal, state, ids, commands),
         counting=Counting(state, horizon, reading),

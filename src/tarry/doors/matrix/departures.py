@@ -114,5 +114,7 @@ class Departures:
             ended = await self._parts.engine.end_owner(user_id, ending)
         except TarryError as error:
             log.warning("the events of a deactivated user could not be ended: %s", error)
+            # They leave more rooms.
+            self._asked.pop(user_id, None)
         else:
             log.info("an account was deactivated", extra={"events": ended})

@@ -4,7 +4,7 @@ An id says where the first version of its message is; what became of that is loo
 index knows of is fetched from it, and then looked for again: it may have changed meanwhile.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -15,7 +15,7 @@ from tarry.core.errors import Conflict, Damage, NotFound, TarryError
 from tarry.core.ids import Ids
 from tarry.core.lifecycle import Event, State
 from tarry.core.message import MessageView
-from tarry.engine.answer import Answer, failed
+from tarry.engine.answer import Answer, all_of, failed, settled
 from tarry.engine.bodies.bodies import Bodies, Body, BodyNotAtHand
 from tarry.engine.dispatch.dispatcher import Dispatcher
 from tarry.engine.due.horizon import Horizon
@@ -31,6 +31,8 @@ from tarry.registry.registry import EndedRow
 T = TypeVar("T")
 
 _NONE: Final = "there is no such message"
+_PASSED_OVER: Final = (NotFound, Conflict, Damage)
+"""Refusals that are about one message alone: it is not there any more, is not meant, or can be neither read nor sent."""
 
 
 class Found(Struct, frozen=True):
@@ -91,8 +93,13 @@ class Finding:
         self._ids = ids
 
     def after_flush(self, read: Callable[[], Any]) -> Answer[Any]:
-        """The result of a look into the registry, once that is up to date."""
-        return self._upkeep.flush().map(lambda _: read())
+        """The result of a look into the registry, once that is up to date and may be shown."""
+
+        def look() -> Any:
+            self._journal.check_shown()
+            return read()
+
+        return self._upkeep.flush().map(lambda _: look())
 
     def find(
         self,
@@ -260,6 +267,22 @@ class Finding:
         if self._state.may_have_been_sent(current, put) and not tried_again:
             return State.SENDING
         return State.SCHEDULED
+
+
+def those_found(answers: Sequence[Answer[T]]) -> Answer[list[T]]:
+    """An answer with the values of those that are there, once the last answer is settled.
+
+    It fails with any error that is not about one message: nobody knows then what became of that one.
+    """
+
+    def came(all_: Sequence[Answer[T]]) -> Answer[list[T]]:
+        errors = (one.error() for one in all_)
+        unknown = next((error for error in errors if error and not isinstance(error, _PASSED_OVER)), None)
+        if unknown is not None:
+            return failed(unknown)
+        return settled([one.value() for one in all_ if one.error() is None])
+
+    return all_of(answers).and_then(came)
 
 
 def _check_namespace(of_message: str, wanted: str | None) -> None:

@@ -3,9 +3,10 @@
 from tarry.core.errors import TarryError
 from tarry.core.ids import Ids
 from tarry.core.message import MessagePage, MessageView, OwnedQuery
-from tarry.engine.answer import Answer, all_of, failed
+from tarry.engine.answer import Answer, failed
 from tarry.engine.journal.journal import Journal
 from tarry.engine.queries.commands import Commands, Ending
+from tarry.engine.queries.finding import those_found
 from tarry.engine.queries.owner_pages import OwnedKeys, ended_page, origins_of, waiting_page
 from tarry.engine.state.engine_state import EngineState
 from tarry.ledger.record import Key
@@ -27,19 +28,13 @@ class Owners:
                 lambda: MessagePage(*ended_page(self._state.registry, self._state.names, self._ids, query))
             )
 
-        def shown(view: Answer[MessageView]) -> bool:
+        def shown(view: MessageView) -> bool:
             # One that has ended since the last flush is on the other list.
-            return (
-                view.error() is None
-                and view.value().finalised_at_ms is None
-                and query.namespace in (None, view.value().namespace)
-            )
+            return view.finalised_at_ms is None and query.namespace in (None, view.namespace)
 
         def show(keys: OwnedKeys) -> Answer[MessagePage]:
-            views = all_of([self._commands.get(self._id(origin)) for origin in keys.origins])
-            return views.map(
-                lambda all_: MessagePage([view.value() for view in all_ if shown(view)], keys.next_page)
-            )
+            views = those_found([self._commands.get(self._id(origin)) for origin in keys.origins])
+            return views.map(lambda found: MessagePage(list(filter(shown, found)), keys.next_page))
 
         return self._commands.after_flush(
             lambda: waiting_page(self._state.registry, self._journal.next_seq, query)
@@ -48,6 +43,8 @@ class Owners:
     def end_subject(self, subject: str, ending: Ending) -> Answer[int]:
         """End all that wait about a subject and that the ending is meant for; gives how many."""
         try:
+            # Another owner may know of more.
+            self._journal.check_shown()
             return self._end(self._state.subjects.of(subject), ending)
         except TarryError as error:
             return failed(error)
@@ -59,8 +56,7 @@ class Owners:
 
     def _end(self, origins: list[Key], ending: Ending) -> Answer[int]:
         # One that has ended meanwhile, or is being sent and arrives, needs no other end.
-        ends = all_of([self._commands.end(self._id(origin), ending) for origin in origins])
-        return ends.map(lambda all_: sum(end.error() is None for end in all_))
+        return those_found([self._commands.end(self._id(origin), ending) for origin in origins]).map(len)
 
     def _id(self, origin: Key) -> str:
         return self._ids.make(origin.seq, origin.fire_at_ms)

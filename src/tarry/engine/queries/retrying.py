@@ -12,10 +12,11 @@ from typing import Final, NamedTuple
 from tarry.core.errors import Invalid, TarryError
 from tarry.core.ids import Ids
 from tarry.core.message import MessagePage, MessageQuery, MessageView
-from tarry.engine.answer import Answer, all_of, failed
+from tarry.engine.answer import Answer, failed
 from tarry.engine.dispatch.dispatcher import Dispatcher
 from tarry.engine.queries.choice import is_due_within, matches
 from tarry.engine.queries.commands import Commands
+from tarry.engine.queries.finding import those_found
 from tarry.engine.queries.paging import check_limit, make_token, read_token
 from tarry.engine.state.engine_state import EngineState
 from tarry.ledger.record import Key
@@ -57,9 +58,9 @@ class Retrying:
         after_seq = read_token(_place, query.page)[0] if query.page is not None else 0
 
         def show(found: Candidates) -> Answer[MessagePage]:
-            views = all_of([self._commands.get(self._ids.make(seq, at)) for at, seq in found.origins])
+            views = those_found([self._commands.get(self._ids.make(seq, at)) for at, seq in found.origins])
             more = None if found.next_seq is None else make_token(_place, found.next_seq)
-            return views.map(lambda all_: MessagePage(_chosen(all_, query), more))
+            return views.map(lambda found: MessagePage(_chosen(found, query), more))
 
         return self._commands.after_flush(lambda: self._candidates(after_seq, most)).and_then(show)
 
@@ -82,12 +83,11 @@ def _seq(key: Key) -> int:
     return key.seq
 
 
-def _chosen(found: Sequence[Answer[MessageView]], query: MessageQuery) -> list[MessageView]:
+def _chosen(found: Sequence[MessageView], query: MessageQuery) -> list[MessageView]:
     # One that has ended since the last flush is on the other list, and one that was restarted begins anew.
-    views = [answer.value() for answer in found if answer.error() is None]
     return [
         view
-        for view in views
+        for view in found
         if view.attempts and view.finalised_at_ms is None
         and is_due_within(view.due_at_ms, query) and matches(view, query)
     ]  # fmt: skip

@@ -22,6 +22,7 @@ from tarry.engine.journal.journal import Journal
 from tarry.engine.queries.commands import Commands
 from tarry.engine.queries.finding import Found
 from tarry.engine.state.engine_state import EngineState
+from tarry.engine.upkeep.upkeep import Upkeep
 from tarry.ledger.record import Key
 
 TOGETHER: Final = 100
@@ -39,12 +40,14 @@ class Turns:
         ids: Ids,
         dispatcher: Dispatcher,
         commands: Commands,
+        upkeep: Upkeep,
     ) -> None:
         self._journal = journal
         self._state = state
         self._clock = clock
         self._dispatcher = dispatcher
         self._commands = commands
+        self._upkeep = upkeep
         self._ids = ids
         self._changes = 0
         """How often a limit was changed: a change ends the walk for the one before it."""
@@ -58,7 +61,7 @@ class Turns:
     def _give(self, origins: Iterator[list[Key]], change: int, namespace: str | None) -> None:
         """Give the next messages their turns, once the registry knows of all that were put off, and go on with those after them."""
 
-        def flushed(flush: Answer[object]) -> None:
+        def flushed(flush: Answer[None]) -> None:
             try:
                 some = next(origins, None) if change == self._changes and flush.error() is None else None
             except TarryError:
@@ -69,7 +72,7 @@ class Turns:
                 moved = [self._commands.move(id_, lambda found: self._turn(found, namespace)) for id_ in ids]
                 all_of(moved).then(lambda _: self._give(origins, change, namespace))
 
-        self._commands.after_flush(lambda: None).then(flushed)
+        self._upkeep.flush().then(flushed)
 
     def _origins(self) -> Iterator[list[Key]]:
         """Messages that may wait for their turn, by their first versions: from the wheel, then those with a new version."""
