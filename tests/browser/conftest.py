@@ -22,6 +22,26 @@ PAGES = {
 }  # fmt: skip
 """Every page, with words that it shows when it is complete. ID is that of a message, COMMAND that of a command by filter."""
 
+READ_ONLY = {
+    "/#/": "due in the next", "/#/messages": "Find by id", "/#/messages/ID": "Accepted", "/#/topics": "Backlog",
+    "/#/topics/public/default/seen": "Entries 0 to", "/#/policies": "There is no such page",
+}  # fmt: skip
+"""Pages as a token sees them that may only consume."""
+
+PRODUCING = {
+    "/#/": "due in the next", "/#/messages": "Find by id", "/#/messages/ID": "Send now", "/#/topics/public/default/seen": "Entries are shown",
+    "/#/repeats": "every 1 d", "/#/repeats/public/default/seen": "Next occurrences", "/#/repeat": "How often", "/#/schedule": "Destination",
+}  # fmt: skip
+"""Pages as a token sees them that may only produce."""
+
+VIEWS: list[tuple[str | None, str, str]] = [
+    *(("admin", page, words) for page, words in PAGES.items()),
+    *(("screen", page, words) for page, words in READ_ONLY.items()),
+    *(("produce", page, words) for page, words in PRODUCING.items()),
+    (None, "/", "Sign in"),
+]
+"""Who looks at which page, with the words of a complete one; nobody is signed out."""
+
 
 SEEN = {"action": "cancel", "filter": {"key": "seen", "destination": "seen"}}
 """A command by filter for the message that every page has."""

@@ -145,6 +145,44 @@ def test_a_message_shows_its_life_and_its_content(dashboard: Dashboard) -> None:
     tab.sees("There is no such message.")
 
 
+def test_a_message_is_opened_by_its_name(dashboard: Dashboard) -> None:
+    tab = dashboard.tab
+    old = dashboard.schedule(name="trial-42", key="trial-old")
+    there = dashboard.schedule(
+        destination="persistent://shop/names/orders", name="trial-42", key="trial-there"
+    )
+
+    def look_up(text: str) -> str:
+        tab.click("nav a", "Messages")
+        tab.fill("#id", text)
+        tab.click("form.search button", "Open")
+        tab.find("ol.life")
+        return tab.find("p.id code").text
+
+    dashboard.open("produce")
+    assert look_up("trial-42") == old
+    assert address(dashboard) == "#/messages/public/default/trial-42", "an address that lets nobody in"
+    assert look_up("shop/names/trial-42") == there
+    assert look_up(old) == old
+    # The name leads to its address, which shows the same message.
+    tab.click("dd a", "trial-42")
+    tab.until(lambda: address(dashboard) == "#/messages/public/default/trial-42", "the name leads nowhere")
+    tab.find("ol.life")
+    # A command is for the message that is shown, and not for the one that has taken its name since.
+    new = dashboard.schedule(name="trial-42", key="trial-new", on_conflict="replace")
+    tab.until(lambda: tab.find("h1").text == "Message cancelled", "the page does not say what became of it")
+    assert look_up("trial-42") == new
+    tab.click("button", "Cancel")
+    tab.click(".asks button", "Cancel the message")
+    tab.until(lambda: dashboard.message(new)["state"] == "cancelled", "it is not cancelled")
+    dashboard.open(page="/#/messages/public/default/nobody")
+    tab.sees("No message has the name nobody in public/default.")
+    # Who only consumes may not look up names, and is not asked for any.
+    dashboard.open("screen", "/#/messages")
+    tab.find("label", "Find by id")
+    assert not tab.all("label", "Find by id or name")
+
+
 def test_a_message_is_scheduled_by_hand(dashboard: Dashboard) -> None:
     tab = dashboard.tab
     dashboard.open("produce", "/#/schedule?destination=by-hand&delay=2d")
@@ -499,6 +537,63 @@ def test_policies_say_what_is_in_force_at_each_level(dashboard: Dashboard) -> No
     tab.sees("neither a number nor a duration")
     for place in ("broker", "namespaces/shop/levels", "topics/shop/levels/orders"):
         dashboard.client.delete(f"/v1/policies/{place}")
+
+
+# Several servers
+
+FIGURES = """
+    const ask = window.fetch;
+    window.fetch = async (path, how) => {
+        const answer = await ask(path, how);
+        if (!String(path).startsWith("/v1/overview")) return answer;
+        return new Response(JSON.stringify({ ...await answer.json(), cluster: window.cluster }), { headers: { "content-type": "application/json" } });
+    };
+    window.cluster = arguments[0];
+    location.hash = "#/";
+"""
+"""Has the page told of a cluster that is not there, beside all other figures of the server that is."""
+
+
+def test_the_overview_says_who_owns_the_ledger_and_who_stands_by(dashboard: Dashboard) -> None:
+    tab = dashboard.tab
+    dashboard.open("screen", "/#/messages")
+    lagging = [
+        {"name": "berlin", "lag": 0},
+        {"name": "<b>oslo</b>", "lag": 12_345},
+        {"name": "rome", "lag": None},
+    ]
+    tab.run(FIGURES, {"owner": "paris", "epoch": 1_204, "standbys": lagging, "trouble": None})
+    tab.sees("due in the next")
+
+    def servers() -> list[list[str]]:
+        rows: list[list[str]] = tab.run(
+            """
+            const head = [...document.querySelectorAll("h3")].find((one) => one.textContent === "Servers");
+            return [...head?.nextElementSibling.children ?? []].map((row) => [row.children[0].textContent, row.children[1].textContent, row.children[1].className]);
+            """
+        )
+        return rows
+
+    assert servers() == [
+        ["Owner", "paris, epoch 1,204", "good"],
+        ["Stands by", "berlin, up to date", "good"],
+        ["Stands by", "<b>oslo</b>, 12,345 records behind", "good"],
+        ["Stands by", "rome, position not known", "bad"],
+    ]
+    # The figures come again and again while the page is open: a standby that is gone, and one that nobody can tell of.
+    owner = {"owner": "oslo", "epoch": 1_205, "standbys": []}
+    tab.run("window.cluster = arguments[0]", owner | {"trouble": None})
+    tab.until(
+        lambda: servers()[1:] == [["Stands by", "nobody", "bad"]], "it does not say that nobody is left"
+    )
+    assert servers()[0] == ["Owner", "oslo, epoch 1,205", "good"]
+    tab.run("window.cluster = arguments[0]", owner | {"trouble": "the group's members cannot be read"})
+    tab.until(
+        lambda: servers()[1:] == [["Stands by", "not known", "bad"]], "it takes for nobody whom it cannot see"
+    )
+    # A server by itself says nothing of others.
+    tab.run("window.cluster = null")
+    tab.until(lambda: servers() == [], "a server by itself tells of others")
 
 
 # Time

@@ -3,7 +3,7 @@
 import { api, every } from "./api.js";
 import { ask, back, card, copyable, facts, failed, h, notice, put, table } from "./dom.js";
 import { away, bytes, count, duration, indented, instant, precise, topicName } from "./format.js";
-import { address, messagesAddress, topicAddress } from "./route.js";
+import { address, messagesAddress, namedAddress, topicAddress } from "./route.js";
 import { fromField, toField, zone } from "./zone.js";
 
 const SHOWN_CHARACTERS = 4000;
@@ -84,7 +84,7 @@ function content(message, may, act, busy) {
       card("Life", { class: "half" }, life(message), commandsOf(message, may, act, busy)),
       card("Facts", { class: "half" }, facts([
         ["Destination", destination(message.destination)], ["Due", waits && message.due_at_ms ? `${instant(message.due_at_ms)}, ${away(message.due_at_ms, Date.now())}` : instant(message.due_at_ms)],
-        ["Owner", filter("owner", message.owner)], ["Key", filter("key", message.key)], ["Name", message.name], ["Group", message.group],
+        ["Owner", filter("owner", message.owner)], ["Key", filter("key", message.key)], ["Name", message.name && may.produce ? h("a", { href: namedAddress(message.namespace, message.name) }, message.name) : message.name], ["Group", message.group],
         ["Namespace", message.namespace], ["Delay", message.delay_ms === null ? null : duration(message.delay_ms)],
         ["Time to live", message.ttl_ms === null ? null : duration(message.ttl_ms)], ["Attempts", message.attempts ? count(message.attempts) : null],
         ...(message.last_error ? [["Last error", message.last_error], ["Last attempt", instant(message.last_attempt_at_ms)]] : []),
@@ -133,8 +133,10 @@ function held(message, may) {
   return h("p", { class: "card note-bar" }, `Its ${message.paused} is paused: once it is due it waits until that is resumed. `, may.admin ? h("a", { href: address("pauses") }, "See the pauses") : null);
 }
 
-export async function messagePage(place, may, { rest: [id] }) {
-  const path = `/v1/messages/${encodeURIComponent(id)}`;
+/** Asked for by its id, or by its tenant, namespace and name. */
+export async function messagePage(place, may, { rest }) {
+  const named = rest.length === 3;
+  let path = `/v1/${named ? "names" : "messages"}/${rest.map(encodeURIComponent).join("/")}`;
   let left = false, shown = null, following = false;
   const body = h("div", {});
   const show = (message, busy = false) => {
@@ -173,10 +175,12 @@ export async function messagePage(place, may, { rest: [id] }) {
   };
   try {
     const message = await api.get(path);
+    // What is done is done to the message that is shown: another one may have its name by then.
+    path = `/v1/messages/${message.id}`;
     place(back(may.admin ? "Messages" : "Find another", address("messages")), body);
     show(message);
   } catch (error) {
-    place(back("Messages", address("messages")), failed(error, "There is no such message."));
+    place(back("Messages", address("messages")), failed(error, named ? `No message has the name ${rest.at(-1)} in ${rest.slice(0, 2).join("/")}.` : "There is no such message."));
   }
   const stop = every(LOOK_AGAIN_MS, look);
   return () => { left = true; stop(); };

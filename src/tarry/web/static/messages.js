@@ -5,7 +5,7 @@ import { failed, field, h, put, table } from "./dom.js";
 import { COMMANDED, FilterFields, OPEN, listed } from "./filter.js";
 import { away, count, instant } from "./format.js";
 import { destination, doing, state } from "./message.js";
-import { address, go, messageAddress, messagesAddress } from "./route.js";
+import { address, go, messageAddress, messagesAddress, namedAddress } from "./route.js";
 
 const STATES = [["", "waiting"], ["retrying", "retrying"], ["sent", "sent"], ["failed", "failed"], ["cancelled", "cancelled"], ["finalised", "ended, however"]];
 const LIMIT = 50;
@@ -73,10 +73,21 @@ function filters(may, asked) {
   return h("details", { class: "filter-box", open: matchMedia("(min-width: 40rem)").matches }, h("summary", {}, "Filters"), form);
 }
 
+/** One message, by its id or, for those who may, by its name: in public/default, or in the namespace before it. */
+function finder(may) {
+  const said = h("input", { id: "id", type: "search", required: true, autocomplete: "off", spellcheck: "false", placeholder: may.produce ? "an id, trial-42, or tenant/namespace/trial-42" : "the id that scheduling gave" });
+  const form = h("form", { class: "search", "aria-label": "Find one message" }, field(may.produce ? "Find by id or name" : "Find by id", said, "grows"), h("button", { type: "submit" }, "Open"));
+  form.addEventListener("submit", (event) => {
+    event.preventDefault();
+    const text = said.value.trim(), [name, ...namespace] = text.split("/").reverse();
+    if (!may.produce || /^[0-9a-f]{32}$/.test(text)) go(messageAddress(text));
+    else go(namedAddress(namespace.reverse().join("/") || (may.everywhere ? "public/default" : may.namespaces[0]), name));
+  });
+  return form;
+}
+
 export async function messagesPage(place, may, { asked }) {
-  const id = h("input", { id: "id", type: "search", required: true, autocomplete: "off", spellcheck: "false", placeholder: "the id that scheduling gave" });
-  const find = h("form", { class: "search", "aria-label": "Find one message" }, field("Find by id", id, "grows"), h("button", { type: "submit" }, "Open"));
-  find.addEventListener("submit", (event) => { event.preventDefault(); go(messageAddress(id.value.trim())); });
+  const find = finder(may);
   const head = h("div", { class: "page-head" }, h("h1", {}, "Messages"), h("div", { class: "buttons" },
     may.admin && (asked.state ?? "") in COMMANDED ? h("a", { class: "button", href: address("command", [], asked) }, "Command all of these") : null,
     may.produce ? h("a", { class: "button main", href: address("schedule") }, "Schedule a message") : null));

@@ -33,6 +33,8 @@ export function wholeDestination(text) {
 }
 
 export const messageAddress = (id) => address("messages", [id]);
+/** The message that has a name in a namespace: unlike an id, this address lets nobody in. */
+export const namedAddress = (namespace, name) => address("messages", [...namespace.split("/"), name]);
 export const messagesAddress = (asked) => address("messages", [], asked);
 
 const parts = (topic) => topic.replace(/^persistent:\/\//, "").split("/");
