@@ -42,7 +42,7 @@ run: .base .java ## start Tarry here: server and pipeline (ARGS="--data DIR ..."
 	@exec $(BIN)/tarry up $(ARGS)
 
 .PHONY: test
-test: .dev .java .browser ## everything that must hold before a push: lint, then all tests but the soak
+test: .dev .java .browser .linters ## everything that must hold before a push: lint, then all tests but the soak
 	@$(BIN)/python -m tests.pipeline.archive & $(MAKE) lint; code=$$?; wait; exit $$code
 	@$(BIN)/python -m pytest $(PARALLEL) $(ARGS)
 
@@ -172,7 +172,7 @@ clean: ## remove the environment, caches and build products (never data)
 	@rm -rf src/*.egg-info
 
 # Set-up steps. They look at content, not at times of change, so they are no file targets.
-.PHONY: .base .dev .java .browser
+.PHONY: .base .dev .java .browser .linters
 .base:
 	@tools/python-env.sh base
 .dev:
@@ -181,3 +181,6 @@ clean: ## remove the environment, caches and build products (never data)
 	@tools/java-check.sh
 .browser:
 	@tools/browser.sh
+.linters: .dev
+	@PYTHON=$(BIN)/python timeout 1200 tools/linters.sh || \
+		echo 'Without these linters their tests of deploy/ and of the OpenAPI document are skipped.' >&2

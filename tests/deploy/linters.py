@@ -1,4 +1,4 @@
-"""Other people's linters, as `make deploy-lint` installs them below `.cache/linters`."""
+"""Other people's linters, as `make test` and `make deploy-lint` install them below `.cache/linters`."""
 
 import shutil
 import subprocess
@@ -16,7 +16,7 @@ def linter(name: str) -> str:
     """The path of a linter; skips the test where it is not installed."""
     found = shutil.which(name, path=FOLDER / "bin")
     if found is None:
-        pytest.skip(f"{name} is not here; `make deploy-lint` installs it and runs this test")
+        pytest.skip(f"{name} is not here; `make deploy-lint` says why")
     return found
 
 

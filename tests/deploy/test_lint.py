@@ -1,4 +1,4 @@
-"""Other people's linters on what Tarry publishes: `make deploy-lint`. Each is also shown something that it must refuse."""
+"""Other people's linters on what Tarry publishes. Each is also shown something that it must refuse."""
 
 import json
 import re
