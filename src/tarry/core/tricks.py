@@ -20,6 +20,10 @@ class Tricks(Struct):
     """Keeping the entries of a burst in memory, as columns (`engine.topics.recent_entries.RecentEntries.add_batch`)."""
     known_heads: bool = True
     """Remembering the fields of requests' heads (`http.head.Heads.read`)."""
+    one_topic: bool = True
+    """Passing whole batches on whose messages are all for one topic (`engine.dispatch.decisions.Decisions._one_topic`)."""
+    plain_lines: bool = True
+    """Reading lines of a batch that have nothing to be looked at one by one (`doors.http.messages.ndjson.read_plain`)."""
     lazy_ids: bool = True
     """Entering the ids of leases only when somebody asks for one (`core.sets.lazy_id_map.LazyIdMap.add`)."""
 

@@ -31,7 +31,11 @@ _ENTRY_BYTES: Final = 64
 
 
 class Burst:
-    """Due messages by topic, in batches with their keys: as they were read together (`extend`), or one by one (`of`)."""
+    """Due messages by topic, in batches with their keys: as they were read together (`extend`), or one by one (`of`).
+
+    Made by `Firing` for the batch of one turn, and split into several where one unit of the ledger is too small. Read by `Firing`,
+    which has its unit appended, and by the report of what was sent. Dies when its unit is durable, or could not be enqueued.
+    """
 
     def __init__(self, now_ms: int) -> None:
         self.now_ms = now_ms

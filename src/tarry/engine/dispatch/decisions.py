@@ -15,6 +15,7 @@ from tarry.core.errors import Conflict
 from tarry.core.names import TOPIC_SCHEME, namespace_of
 from tarry.core.policy import Effective
 from tarry.core.rates import Rates
+from tarry.core.tricks import TRICKS
 from tarry.engine.bodies.readahead import Readahead
 from tarry.engine.dispatch.firing import Firing
 from tarry.engine.dispatch.sent_report import SentReport
@@ -128,7 +129,7 @@ class Decisions:
     def _one_topic(self, parts: Sequence[DueBatch]) -> str | None:
         """In the common case the topic of all messages: there is nothing about them to decide one by one."""
         first = next(iter(parts[0].kinds))
-        if first is None or self._state.pauses or not self._is_simple(first):
+        if not TRICKS.one_topic or first is None or self._state.pauses or not self._is_simple(first):
             return None
         topic = first.destination
         for part in parts:

@@ -22,7 +22,12 @@ Read = ReadPut | ReadEntry | Damage | None
 
 
 class DueBatch:
-    """Messages and delayed entries that were read together, as columns of one length: each with its body, and a version with its dispatch class."""
+    """Messages and delayed entries that were read together, as columns of one length: each with its body, and a version with its dispatch class.
+
+    Made by `Readahead`, before its rows are due or then, and by a `Burst` for messages that are added one by one. Read by
+    dispatch, by the burst that fires it, and by doors that write columns. Dies when its rows are decided about; one that was fired
+    with the last `EntryBatch` that has its rows.
+    """
 
     __slots__ = (
         "__weakref__",

@@ -13,7 +13,12 @@ from tarry.engine.topics.received import Received
 
 
 class EntryBatch(Sequence[Received]):
-    """Entries that follow one another in a topic: rows of due batches that were fired. Each is one message, and none has a time to live."""
+    """Entries that follow one another in a topic: rows of due batches that were fired. Each is one message, and none has a time to live.
+
+    Made out of a `Burst` when its unit is durable, and cut and joined by `RecentEntries`. Read by subscriptions, which give it to
+    consumers as it is or entry by entry, and by doors that write columns. Dies when `RecentEntries` has let go of it and the last
+    consumer was shown it.
+    """
 
     __slots__ = ("_ids", "entry_ids", "rows")
 

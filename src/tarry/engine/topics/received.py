@@ -11,7 +11,12 @@ Partial = Sequence[tuple[int, list[int]]]
 
 
 class Received(Struct, frozen=True, gc=False):
-    """An entry as a consumer gets it."""
+    """An entry as a consumer gets it.
+
+    Made by `received_entries` out of records, and by an `EntryBatch` for whoever asks for its entries one by one. Read by
+    subscriptions, which choose its consumer, and by the door of that one. Dies when its consumer was shown it and `RecentEntries` has
+    let go of it; to come again it is made again.
+    """
 
     entry_id: int
     redelivery_count: int

@@ -24,6 +24,7 @@ from tarry.core.errors import Forbidden, Invalid, TarryError, TooLarge
 from tarry.core.ids import ID_CHARS
 from tarry.core.message import Message, Scheduled
 from tarry.core.names import parse_namespace
+from tarry.core.tricks import TRICKS
 from tarry.core.unreadable import UNREADABLE
 from tarry.doors.http.bodies import check_conflict, explain, message_of, payload_of, times_of
 from tarry.doors.http.problems import problem_of
@@ -81,6 +82,8 @@ class LineSplitter:
 
 def read_plain(pieces: Sequence[Piece], defaults: BatchDefaults, caller: Caller) -> Columns | None:
     """The lines as columns, if every line is good and plain; else None."""
+    if not TRICKS.plain_lines:
+        return None
     try:
         columns = _columns([_decode_plain(piece) for piece in pieces], defaults)  # type: ignore[arg-type]
         if caller.namespaces is not None:
