@@ -47,7 +47,7 @@ class Shared:
 
         def work() -> None:
             self._snapshots.upload(io.BytesIO(image), hashlib.sha256(image).hexdigest(), origin)
-            self._snapshots.prune(claim.ledger_id)
+            self._snapshots.prune(claim.ledger_id, 0)
 
         def done(error: Exception | None) -> None:
             if error is None:

@@ -91,7 +91,7 @@ def test_parts_that_run_tarry_s_code_in_the_benchmark_itself_are_left_out(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     left = {part.name for part in PARTS} - {part.name for part in against.comparable(PARTS)}
-    assert left == {"pipeline", "bulk", "tricks", "http"}
+    assert left == {"pipeline", "bulk", "tricks", "http", "cluster"}
     assert "bulk is left out" in capsys.readouterr().err
 
 

@@ -5,6 +5,7 @@ import pytest
 from tarry.core import limits
 from tarry.core.errors import Invalid, TooLarge
 from tarry.core.message import Message
+from tarry.core.quantities import size_in_words
 
 
 def message(**fields: Any) -> Message:
@@ -80,4 +81,4 @@ def test_what_is_too_large_names_the_field_and_its_limit(fields: dict[str, Any],
     with pytest.raises(TooLarge) as caught:
         message(**fields).check()
     assert caught.value.field == field
-    assert str(caught.value.limit) in str(caught.value)
+    assert size_in_words(caught.value.limit) in str(caught.value)

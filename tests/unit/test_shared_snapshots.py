@@ -4,14 +4,15 @@ import hashlib
 import io
 from collections import deque
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pyarrow.fs
 import pytest
 
+from tarry.core.clock import SystemClock
 from tarry.core.errors import Damage, NotFound, Unavailable
+from tarry.core.limits import HOUR_MS
 from tarry.ledger.ledger import Ledger
 from tarry.ledger.log.envelope import LogClaim
 from tarry.ledger.log.fold import LogPosition
@@ -113,12 +114,13 @@ def test_the_two_newest_are_kept_and_what_uploads_left_goes_after_a_day(
     for seq in range(1, 6):
         upload(shared, seq)
     storage.put("under-way", io.BytesIO(b"no note yet"))
-    shared.prune(LEDGER_ID)
+    now_ms = SystemClock().now_ms()
+    shared.prune(LEDGER_ID, now_ms)
     assert [one.origin.seq for one in shared.newest()] == [5, 4]
     assert len(files(tmp_path)) == 5
-    shared.prune(LEDGER_ID, datetime.now(UTC) + timedelta(hours=23))
+    shared.prune(LEDGER_ID, now_ms + 23 * HOUR_MS)
     assert len(files(tmp_path)) == 5
-    shared.prune(LEDGER_ID, datetime.now(UTC) + timedelta(hours=25))
+    shared.prune(LEDGER_ID, now_ms + 25 * HOUR_MS)
     assert len(files(tmp_path)) == 4
 
 
@@ -143,7 +145,7 @@ def test_an_owner_that_reaches_further_back_does_not_push_out_what_goes_with_the
     # The log is trimmed to offset 16; then another server owns the ledger, whose copy has all of it.
     for seq in (80, 86):
         upload(shared, seq, offset=1, first_seq=1)
-        shared.prune(LEDGER_ID)
+        shared.prune(LEDGER_ID, 0)
     assert [one.origin.seq for one in usable(shared.newest(), 16)] == [76, 75]
 
 
@@ -153,7 +155,7 @@ def test_snapshots_of_another_ledger_in_the_same_folder_neither_count_nor_go(sha
     other = bytes(16)
     assert shared.newest(other) == []
     assert shared.trimmable_seq(other) == 0
-    shared.prune(other)
+    shared.prune(other, 0)
     assert len(shared.newest()) == 2
 
 

@@ -8,7 +8,6 @@ import json
 import sys
 import time
 from collections.abc import Iterable, Sequence
-from datetime import datetime
 from typing import Any, Final
 
 import msgspec
@@ -18,7 +17,7 @@ from rich.text import Text
 
 from tarry.core.limits import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
 from tarry.core.names import DEFAULT_NAMESPACE, TOPIC_SCHEME
-from tarry.core.times import format_instant
+from tarry.core.times import format_instant, format_second_in
 
 # A pipe has no width: nothing is cut there.
 out = Console(highlight=False, width=None if sys.stdout.isatty() else 10_000)
@@ -48,7 +47,7 @@ def instant_in(at_ms: int, zone: str) -> str:
     from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
     try:
-        return datetime.fromtimestamp(at_ms // SECOND_MS, ZoneInfo(zone)).isoformat()
+        return format_second_in(at_ms // SECOND_MS, ZoneInfo(zone))
     except (ZoneInfoNotFoundError, ValueError):
         return instant(at_ms)
 

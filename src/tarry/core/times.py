@@ -4,7 +4,7 @@ Pure: nothing here asks for the present instant. An instant with a finer fractio
 """
 
 import re
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, tzinfo
 from fractions import Fraction
 from functools import lru_cache
 from typing import Final
@@ -94,6 +94,11 @@ def format_instant(at_ms: int) -> str:
 def format_second(at_s: int) -> str:
     """A second, counted from 1970, as RFC 3339 in UTC."""
     return f"{_second(at_s)}Z"
+
+
+def format_second_in(at_s: int, zone: tzinfo) -> str:
+    """A second, counted from 1970, as clocks in a zone show it, with its offset."""
+    return datetime.fromtimestamp(at_s, zone).isoformat()
 
 
 def format_go_instant(at_ms: int) -> str:

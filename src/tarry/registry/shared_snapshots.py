@@ -14,13 +14,13 @@ import io
 import logging
 import os
 import secrets
-from datetime import UTC, datetime, timedelta
 from typing import Final
 
 import msgspec
 from msgspec import Struct
 
 from tarry.core.errors import Damage, NotFound, Unavailable
+from tarry.core.limits import DAY_MS
 from tarry.ledger.disk import sync_path
 from tarry.ledger.log.envelope import LogClaim
 from tarry.ledger.log.fold import LogPosition
@@ -28,7 +28,7 @@ from tarry.registry.shared_storage import PIECE_BYTES, SharedStorage, Source
 
 KEPT: Final = 2
 NOTE: Final = ".json"
-LEFT_BEHIND: Final = timedelta(days=1)
+LEFT_BEHIND_MS: Final = DAY_MS
 """An object that has been without a note for so long is what an upload left that did not end."""
 
 log = logging.getLogger(__name__)
@@ -99,17 +99,17 @@ class SharedSnapshots:
             return 0
         return min(one.origin.begin.next_seq for one in kept) - 1
 
-    def prune(self, ledger_id: bytes, now: datetime | None = None) -> None:
+    def prune(self, ledger_id: bytes, now_ms: int) -> None:
         """Remove snapshots older than the two newest of a ledger, and the files of uploads that did not end."""
         for one in self.newest(ledger_id)[KEPT:]:
             # Without its note the snapshot does not count: it goes first.
             self._storage.remove(one.name + NOTE)
             self._storage.remove(one.name)
-        long_ago = (now or datetime.now(UTC)) - LEFT_BEHIND
         noted = {one.name for one in self.newest()}
         for stored in self._storage.objects():
             name = stored.name.removesuffix(NOTE)
-            if name not in noted and stored.changed_at is not None and stored.changed_at < long_ago:
+            old = stored.changed_at_ms is not None and stored.changed_at_ms < now_ms - LEFT_BEHIND_MS
+            if name not in noted and old:
                 self._storage.remove(stored.name)
 
     def fetch(self, snapshot: SharedSnapshot, path: str) -> None:

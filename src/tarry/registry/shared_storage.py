@@ -7,7 +7,6 @@ whoever puts several puts last the one by which the others count. An object is n
 import contextlib
 import os
 from collections.abc import Iterator
-from datetime import datetime
 from typing import BinaryIO, Final, NamedTuple, Protocol
 
 import pyarrow as pa
@@ -30,7 +29,7 @@ class StoredObject(NamedTuple):
     """An object of shared storage, as a list shows it."""
 
     name: str
-    changed_at: datetime | None
+    changed_at_ms: int | None
 
 
 class SharedStorage:
@@ -68,7 +67,10 @@ class SharedStorage:
         with _told(f"{self._root} cannot be listed"):
             found = self._filesystem.get_file_info(folder)
         files = [info for info in found if info.type == pyarrow.fs.FileType.File]
-        return [StoredObject(info.base_name, info.mtime) for info in files]
+        return [
+            StoredObject(info.base_name, None if info.mtime_ns is None else info.mtime_ns // 1_000_000)
+            for info in files
+        ]
 
     def remove(self, name: str) -> None:
         """Remove an object, if it is there; raises `Unavailable`."""

@@ -9,7 +9,6 @@ a message to be safe: without shared storage the log is simply not trimmed.
 
 import logging
 import os
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
@@ -76,7 +75,7 @@ class SnapshotUploads:
             with source:
                 self._snapshots.upload(source, sha256, origin)
             trimmable.append(self._snapshots.trimmable_seq(claim.ledger_id))
-            self._snapshots.prune(claim.ledger_id, datetime.fromtimestamp(self._clock.now_ms() / 1000, UTC))
+            self._snapshots.prune(claim.ledger_id, self._clock.now_ms())
 
         def done(error: Exception | None) -> None:
             self._under_way = False
