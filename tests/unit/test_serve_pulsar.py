@@ -25,9 +25,9 @@ WITHIN_S = 30
 
 
 @contextlib.asynccontextmanager
-async def opened(**settings: Any) -> AsyncIterator[tuple[PulsarDoor, int]]:
+async def opened(access: Access | None = None, **settings: Any) -> AsyncIterator[tuple[PulsarDoor, int]]:
     """A door on a free port, with an engine behind it that nobody steps."""
-    door = PulsarDoor(Pulsar(port=0, **settings), Access.open(), ConnectionBudget())
+    door = PulsarDoor(Pulsar(port=0, **settings), access or Access.open(), ConnectionBudget())
     (url,) = door.bind()
     await door.start(Bench().engine)
     try:

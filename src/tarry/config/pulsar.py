@@ -26,6 +26,10 @@ class Pulsar(Listening, frozen=True, kw_only=True):
     """The largest message; clients are told, and cut larger ones into chunks if they are set to."""
     max_connection_bytes: Annotated[int, Meta(ge=65_536)] = 16 * 1024 * 1024
     """Maximum bytes of one connection that are unanswered, or unread by its client, before no more is taken from or given to it."""
+    max_producers: Annotated[int, Meta(ge=1)] = 100_000
+    """Maximum number of open producers, of about 3 KB each. With several tokens, none gets more than half."""
+    max_consumers: Annotated[int, Meta(ge=1)] = 100_000
+    """Maximum number of open consumers and readers, of about 2 KB each. With several tokens, none gets more than half."""
     max_unacked_messages: Annotated[int, Meta(ge=0)] = 50_000
     """Maximum unacknowledged entries of a shared or key-shared consumer; at it the consumer gets no more. 0: no bound."""
     measure_delay_by_server: bool = False

@@ -6,6 +6,7 @@ from typing import Final
 
 from tarry.config.pulsar import Pulsar
 from tarry.core.access import Access
+from tarry.core.shares import Shares
 from tarry.doors.pulsar.exclusivity import Producing
 from tarry.doors.pulsar.rules import RuleBook
 from tarry.doors.pulsar.schema import Schemas
@@ -19,12 +20,22 @@ DOOR: Final = "pulsar"
 class Broker:
     """The server as its Pulsar clients see it."""
 
-    def __init__(self, engine: Engine, access: Access, settings: Pulsar, schemas: Schemas) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        access: Access,
+        settings: Pulsar,
+        schemas: Schemas,
+        max_connections: int = 1_000,
+    ) -> None:
         self.engine = engine
         self.access = access
         self.settings = settings
         self.schemas = schemas
         self.rules = RuleBook(engine)
+        self.connection_places = Shares(max_connections, "connections", access)
+        self.producer_places = Shares(settings.max_producers, "producers", access)
+        self.consumer_places = Shares(settings.max_consumers, "consumers", access)
         self.delays_refused = Counter(too_long=0, off=0)
         """Messages that were refused because their delay is too long, or because delaying is off, by choice."""
         self.connections_failed = 0

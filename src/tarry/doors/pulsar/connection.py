@@ -13,6 +13,8 @@ from google.protobuf.message import DecodeError
 from google.protobuf.unknown_fields import UnknownFieldSet
 
 from tarry import __version__
+from tarry.core.access import Caller
+from tarry.core.errors import Unavailable
 from tarry.doors.pulsar import wire_pb2 as wire
 from tarry.doors.pulsar.broker import Broker
 from tarry.doors.pulsar.consumers import Consumers
@@ -61,6 +63,8 @@ class PulsarConnection(PulsarPeer):
         """Frames that wait until the token's rate lets the client go on."""
         self._came: list[bytes] = []
         """Commands that came behind them."""
+        self._holder: Caller | None = None
+        """Whose place among the connections this one has."""
         self.lookup = Lookup(self)
         self.producers = Producers(self)
         self.consumers = Consumers(self)
@@ -210,6 +214,7 @@ class PulsarConnection(PulsarPeer):
         self.closed = True
         self.producers.close()
         self.consumers.close()
+        self._have_place(None)
         if self._unsent is None:
             self._out.close()
 
@@ -245,10 +250,29 @@ class PulsarConnection(PulsarPeer):
             self.error(NO_ID, Code.AuthenticationError, "Unable to authenticate: no token that is known here")
             self.close()
             return False
+        try:
+            self._have_place(caller)
+        except Unavailable as full:
+            self.error(NO_ID, Code.NotAllowedError, f"Reached the maximum number of connections: {full}")
+            self.close()
+            return False
         self.caller = caller
         self._frames.max_frame_bytes = self.broker.settings.max_message_bytes + FRAME_EXTRA_BYTES
         self._shown_ticks, self._challenged = 0, False
         return True
+
+    def _have_place(self, caller: Caller | None) -> None:
+        """Hold one place among the connections, for the caller whose token was shown last; raises `Unavailable`."""
+        places = self.broker.connection_places
+        before = self._holder
+        if before is not None and caller is not None and before.name == caller.name:
+            return
+        self._holder = None
+        if before is not None:
+            places.give_back(before)
+        if caller is not None:
+            places.take(caller)
+            self._holder = caller
 
     def _authenticate_again(self, answer: wire.CommandAuthResponse, _: bytes) -> None:
         self._authenticate(answer.response.auth_data)

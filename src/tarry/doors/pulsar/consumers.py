@@ -5,12 +5,13 @@ Acknowledgements that come together are one record.
 
 from typing import Any, Final, Literal
 
+from tarry.core.access import Caller
 from tarry.core.errors import NotFound, TarryError
 from tarry.core.names import partition_number, unpartitioned
 from tarry.doors.pulsar import wire_pb2 as wire
 from tarry.doors.pulsar.consumer import PulsarConsumer
 from tarry.doors.pulsar.delivery import batch_size
-from tarry.doors.pulsar.errors import Code, PulsarRefusal, say, say_code
+from tarry.doors.pulsar.errors import Code, PulsarRefusal, say, say_code, told_as
 from tarry.doors.pulsar.frames import NO_ID, Malformed, text
 from tarry.doors.pulsar.ids import entry_of, is_of, ledger_of
 from tarry.doors.pulsar.peer import PulsarPeer, TakeCommand
@@ -40,6 +41,8 @@ class Consumers:
         self._connection = connection
         self._by_id: dict[int, PulsarConsumer] = {}
         self._fed: dict[PulsarConsumer, None] = {}
+        self._holders: dict[PulsarConsumer, Caller] = {}
+        """Whose place a consumer has: the connection's token may be another one by its end."""
         self._sought: list[Subscription] = []
         """Readers that went elsewhere; they go if nobody comes back to them."""
         self.held = False
@@ -62,6 +65,7 @@ class Consumers:
         """A consumer is closed."""
         if self._by_id.get(consumer.id) is consumer:
             del self._by_id[consumer.id]
+            self._connection.broker.consumer_places.give_back(self._holders.pop(consumer))
 
     def close(self) -> None:
         """The connection ends: what came whole counts, and what its consumers hold goes to others."""
@@ -122,8 +126,13 @@ class Consumers:
             if asked.HasField("schema"):
                 connection.broker.schemas.check(unpartitioned(topic), read_schema(asked.schema))
             name = text(asked.consumer_name) or connection.broker.new_name("c")
+            caller = connection.caller
+            assert caller is not None, "a command before CONNECT is not taken"
             consumer = PulsarConsumer(connection, asked, name, lambda: self.held, self.forget)
+            with told_as(Code.ConsumerBusy):
+                connection.broker.consumer_places.take(caller)
             self._by_id[asked.consumer_id] = consumer
+            self._holders[consumer] = caller
             self._topics.subscribe(
                 topic,
                 text(asked.subscription),

@@ -1,5 +1,7 @@
 """Tarry's errors in Pulsar's words."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Final
 
 from tarry.core.errors import (
@@ -29,6 +31,15 @@ class PulsarRefusal(TarryError):
     def __init__(self, server_error: int, reason: str) -> None:
         super().__init__(reason)
         self.server_error = server_error
+
+
+@contextmanager
+def told_as(server_error: int) -> Iterator[None]:
+    """Refuse what there is no place for with this code: Pulsar has one for each thing that is bounded."""
+    try:
+        yield
+    except Unavailable as full:
+        raise PulsarRefusal(server_error, str(full)) from None
 
 
 _CODES: Final[tuple[tuple[type[TarryError], int], ...]] = (

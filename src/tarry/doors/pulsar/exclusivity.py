@@ -1,6 +1,5 @@
 """Exclusive producing to a topic: names that one producer has at a time, and Pulsar's access modes."""
 
-from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
@@ -39,7 +38,8 @@ class Producing:
         self.topic = topic
         self.by_name: dict[str, Claimant] = {}
         self.epoch = epoch
-        self._waiting: deque[tuple[Claimant, Callable[[], None]]] = deque()
+        self._waiting: dict[Claimant, Callable[[], None]] = {}
+        """Those that want the topic for themselves, the first one first, and what tells them that it is theirs."""
 
     @property
     def idle(self) -> bool:
@@ -49,7 +49,9 @@ class Producing:
     @property
     def exclusive(self) -> Claimant | None:
         """The producer that has the topic for itself, if one has."""
-        return next((one for one in self.by_name.values() if one.mode != Mode.Shared), None)
+        # It is alone, so the first one says it: thousands may share a topic.
+        first = next(iter(self.by_name.values()), None)
+        return None if first is None or first.mode == Mode.Shared else first
 
     def claim(self, one: Claimant, known_epoch: int | None, ready: Callable[[], None]) -> bool:
         """Let a producer in; False if it has to wait, until `ready` is called. Raises `PulsarRefusal`."""
@@ -71,7 +73,7 @@ class Producing:
         elif one.mode == Mode.ExclusiveWithFencing:
             self.evict_all()
         elif self.by_name or self._waiting:
-            self._waiting.append((one, ready))
+            self._waiting[one] = ready
             return False
         self._let_in(one, known_epoch)
         return True
@@ -87,7 +89,7 @@ class Producing:
             one.lose_topic()
 
     def _empty(self) -> list[Claimant]:
-        ones = [*self.by_name.values(), *(waiting for waiting, _ in self._waiting)]
+        ones = [*self.by_name.values(), *self._waiting]
         self.by_name.clear()
         self._waiting.clear()
         return ones
@@ -96,9 +98,10 @@ class Producing:
         """A producer goes; a waiting one may be next."""
         if self.by_name.get(one.name) is one:
             del self.by_name[one.name]
-        self._waiting = deque(pair for pair in self._waiting if pair[0] is not one)
+        self._waiting.pop(one, None)
         if not self.by_name and self._waiting:
-            following, ready = self._waiting.popleft()
+            following = next(iter(self._waiting))
+            ready = self._waiting.pop(following)
             self._let_in(following, None)
             ready()
 

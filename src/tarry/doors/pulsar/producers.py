@@ -2,11 +2,12 @@
 
 from typing import Any
 
+from tarry.core.access import Caller
 from tarry.core.errors import Invalid
 from tarry.core.limits import MAX_PRODUCER_BYTES
 from tarry.core.names import unpartitioned
 from tarry.doors.pulsar import wire_pb2 as wire
-from tarry.doors.pulsar.errors import Code, PulsarRefusal
+from tarry.doors.pulsar.errors import Code, PulsarRefusal, told_as
 from tarry.doors.pulsar.exclusivity import Mode, Producing
 from tarry.doors.pulsar.frames import text
 from tarry.doors.pulsar.peer import PulsarPeer, TakeCommand
@@ -24,6 +25,8 @@ class Producers:
         self._connection = connection
         self._by_id: dict[int, Producer] = {}
         self._fed: dict[Producer, None] = {}
+        self._holders: dict[Producer, Caller] = {}
+        """Whose place a producer has: the connection's token may be another one by its end."""
         self.takes: dict[int, tuple[str, TakeCommand]] = {
             _Type.PRODUCER: ("producer", self._open),
             _Type.SEND: ("send", self.take),
@@ -56,6 +59,7 @@ class Producers:
         """A producer is closed."""
         if self._by_id.get(producer.id) is producer:
             del self._by_id[producer.id]
+            self._connection.broker.producer_places.give_back(self._holders.pop(producer))
 
     def close(self) -> None:
         """The connection ends: what came whole is published, and the names are free."""
@@ -104,7 +108,13 @@ class Producers:
             name = text(asked.producer_name) or connection.broker.new_name("tarry")
             if len(name.encode()) > MAX_PRODUCER_BYTES:
                 raise Invalid("producer_name", f"is longer than {MAX_PRODUCER_BYTES} bytes")
-            producer = self._by_id[asked.producer_id] = Producer(connection, asked, topic, name, self.forget)
+            caller = connection.caller
+            assert caller is not None, "a command before CONNECT is not taken"
+            producer = Producer(connection, asked, topic, name, self.forget)
+            with told_as(Code.ProducerBusy):
+                connection.broker.producer_places.take(caller)
+            self._by_id[asked.producer_id] = producer
+            self._holders[producer] = caller
             self._with_schema(producer, asked)
 
         connection.attempt(asked.request_id, begin)

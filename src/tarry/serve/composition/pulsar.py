@@ -95,7 +95,7 @@ class PulsarDoor:
     async def start(self, engine: Engine) -> None:
         """Begin to accept."""
         assert self._socket is not None, "bind first"
-        self.broker = Broker(engine, self._access, self._settings, StoredSchemas(engine))
+        self.broker = Broker(engine, self._access, self._settings, StoredSchemas(engine), self.part.limit)
         self._admin.broker = self.broker
         loop = asyncio.get_running_loop()
         self._server = Accepting(
