@@ -99,13 +99,15 @@ _CLIENTS: Final = [
         "clients", f"schedules of {CALLERS} callers, times redis-py's rate", f"clients {CALLERS} per_s", 3,
         at_least=True, over=REDIS,
     ),
-    Aim(
-        "names", "get by name beside 10 M pending, p50: within 10 % or 0.1 ms of that beside 1,000",
-        "names many get p50", 100, " µs", near="names few get p50",
-    ),
-    Aim(
-        "names", "cancel by name beside 10 M pending, p50: within 10 % or 0.1 ms of that beside 1,000",
-        "names many cancel p50", 100, " µs", near="names few cancel p50",
+    *(
+        Aim(
+            "names", f"{text} beside 10 M pending, p50: within 10 % or 0.1 ms of that beside 1,000",
+            f"names many {what} p50", 100, " µs", near=f"names few {what} p50",
+        )
+        for what, text in (
+            ("get", "get by name"), ("cancel", "cancel by name"), ("restart", "restart by name"), ("send", "send by name"),
+            ("keep", "schedule, `keep`,"), ("replace", "schedule, `replace`,"),
+        )
     ),
 ]  # fmt: skip
 _CLUSTER: Final = [

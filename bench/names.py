@@ -23,8 +23,8 @@ FEW: Final = 1_000
 SETTLE_S: Final = 5.0
 """The registry has written what it lacked."""
 
-OPERATIONS: Final = ("unnamed", "new", "get", "keep", "replace", "restart", "cancel", "again")
-"""In the order in which they are measured: `again` gives a name that a cancel has freed."""
+OPERATIONS: Final = ("unnamed", "new", "get", "keep", "replace", "restart", "cancel", "again", "send")
+"""In the order in which they are measured: `again` gives a name that a cancel has freed, `send` ends the messages of `new`."""
 
 
 def measure(run: Run) -> None:
@@ -83,6 +83,7 @@ def _operate(run: Run, server: TarryServer, what: str, names: int, turn: int) ->
         "new": lambda n: _schedule(body | {"name": f"new-{what}-{n}"}),
         "cancel": lambda n: request("POST", f"{path}{n}/cancel"),
         "again": lambda n: _schedule(body | {"name": f"n{n}"}),
+        "send": lambda n: request("POST", f"/v1/names/public/default/new-{what}-{n}/send"),
     }
     for name in OPERATIONS:
         _time(run, server, f"names {what} {name}", [operations[name](n) for n in chosen])

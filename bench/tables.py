@@ -433,6 +433,7 @@ def names(result: Result) -> list[str]:
         "restart": "restart by name",
         "cancel": "cancel by name",
         "again": "schedule under a name that is free again",
+        "send": "send by name",
     }
     rows = []
     for what in OPERATIONS:

@@ -13,6 +13,7 @@ import pytest
 from bench import plots, report, results
 from bench.aims import AIMS, MET, MISSED, Aim
 from bench.figures import Figure, Figures, said
+from bench.names import OPERATIONS
 from bench.parts import NAMES, PARTS
 from bench.peers import nats
 from bench.peers.rabbitmq import Confirmed, publish
@@ -101,6 +102,16 @@ def test_every_aim_belongs_to_a_part_and_is_reached_by_the_normal_size() -> None
     assert (NORMAL.pending, NORMAL.waiting, NORMAL.many) == (10_000_000, 10_000_000, 100_000_000)
     assert NORMAL.repeats >= 3
     assert NORMAL.waiting_turns >= 5
+
+
+def test_every_command_by_name_has_an_aim_by_the_same_rule() -> None:
+    found = {aim.what.split()[2]: aim for aim in AIMS["Clients"] if aim.part == "names"}
+    assert set(found) == {"get", "cancel", "restart", "send", "keep", "replace"} <= set(OPERATIONS)
+    for what, aim in found.items():
+        few, many = f"names_few_{what}_p50", f"names_many_{what}_p50"
+        assert aim.row(figures(**{few: [500.0], many: [599.0]}))[-1] == MET
+        assert aim.row(figures(**{few: [500.0], many: [601.0]}))[-1] == MISSED
+        assert aim.row(figures(**{few: [2000.0], many: [2199.0]}))[-1] == MET
 
 
 def test_every_part_has_its_section_of_the_report() -> None:
