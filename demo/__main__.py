@@ -39,7 +39,7 @@ def main(count: int, seconds: float) -> int:
         console.print(
             f"{count} messages through each of {len(clients)} doors. The server is killed on the way."
         )
-        watch(pages, [Strike(first_ms + round(seconds * 500), lambda: _kill(on))], due[-1])
+        pages = watch(pages, [Strike(first_ms + round(seconds * 500), lambda: _kill(on))], due[-1])
         open_clients.close()
         on.stop()
         console.print("\nThe audit, from Tarry's own books (a Spark job):")

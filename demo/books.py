@@ -31,6 +31,10 @@ class Page:
             self.repeats += 1
         self.arrived_at_ms.setdefault(name, at_ms)
 
+    def copy(self) -> "Page":
+        """The page as it is now; clients go on writing into this one."""
+        return Page(self.door, self.client, self.due_at_ms.copy(), self.arrived_at_ms.copy(), self.repeats)
+
     @property
     def complete(self) -> bool:
         """Whether all that was accepted has come."""
@@ -44,7 +48,7 @@ class Page:
     def next_due_at_ms(self) -> int | None:
         """When the next one that has not come is due."""
         return min(
-            (due for name, due in self.due_at_ms.copy().items() if name not in self.arrived_at_ms),
+            (due for name, due in self.due_at_ms.items() if name not in self.arrived_at_ms),
             default=None,
         )
 

@@ -188,7 +188,7 @@ def main(count: int, seconds: float) -> int:
             Strike(first_ms + round(seconds * 250), on.kill_owner),
             Strike(first_ms + round(seconds * 650), on.kill_broker),
         ]
-        watch(pages, strikes, due[-1], on.look)
+        pages = watch(pages, strikes, due[-1], on.look)
         open_clients.close()
         console.print("\nThe audit, from the books of the server that took over (a Spark job):")
         audit = on.audit()

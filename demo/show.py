@@ -34,22 +34,25 @@ def watch(
     strikes: Sequence[Strike],
     last_due_ms: int,
     look: Callable[[], str | None] = lambda: None,
-) -> None:
-    """Show the table until everything is there, or ought to be; and strike. What `look` has to say is shown too."""
+    patience_s: float = PATIENCE_S,
+) -> list[Page]:
+    """Show the table until everything is there, or ought to be; and strike. What `look` has to say is shown too.
+
+    Gives the pages as the last table shows them, for the verdict: what comes later is in neither.
+    """
     left, said = list(strikes), list[str]()
-    give_up_ms = last_due_ms + round(PATIENCE_S * 1000)
+    give_up_ms = last_due_ms + round(patience_s * 1000)
     # What clients print in between would otherwise go through the console, above the table.
     with Live(console=console, refresh_per_second=8, redirect_stdout=False, redirect_stderr=False) as live:
-        while now_ms() < give_up_ms:
+        while True:
             if left and now_ms() >= left[0].at_ms:
                 said.append(_at_present(left.pop(0).do()))
             if seen := look():
                 said.append(_at_present(seen))
-            complete = not left and all(page.complete for page in pages)
-            # Looked at before it is drawn, so that the last table is the state that the verdict is about.
-            live.update(Group(_table(pages), Text("\n".join(said), style="bold red")), refresh=True)
-            if complete:
-                return
+            drawn = [page.copy() for page in pages]
+            live.update(Group(_table(drawn), Text("\n".join(said), style="bold red")), refresh=True)
+            if (not left and all(page.complete for page in drawn)) or now_ms() >= give_up_ms:
+                return drawn
             time.sleep(0.1)
 
 
