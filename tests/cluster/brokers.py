@@ -17,13 +17,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import Final
 
-import pytest
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from tests.cluster.links import Link, Network
-from tests.conformance.dapr.brokers.servers import ROOT, Server
+from tests.conformance.dapr.brokers.servers import Server, kafka_jars
 from tests.processes import free_port
 from tests.waiting import wait_until
 
@@ -45,16 +44,6 @@ _GUARDED: Final = "GUARDED"
 """The listener with TLS, passwords and rights; whoever comes by another one may do everything."""
 USERS: Final = ("tarry", "another")
 PASSWORD: Final = "open-sesame"
-
-
-def kafka_jars() -> str:
-    """The folder with Kafka's jars; skips the test where they cannot be had."""
-    done = subprocess.run(
-        [ROOT / "tools" / "kafka.sh"], capture_output=True, text=True, timeout=600, check=False
-    )
-    if done.returncode != 0:
-        pytest.skip(f"Kafka cannot be had here: {done.stderr.strip()}")
-    return done.stdout.strip()
 
 
 class Broker(Server):

@@ -25,6 +25,8 @@ class Relay(ABC):
         self.network = network
         self._passing = asyncio.Event()
         self._passing.set()
+        self._answering = asyncio.Event()
+        self._answering.set()
         self._open: dict[asyncio.StreamWriter, int] = {}
         """Both sides of each connection, with the port that it was passed on to."""
         self._socket = socket.create_server(("127.0.0.1", 0), backlog=512)
@@ -40,6 +42,14 @@ class Relay(ABC):
         for writer, to in self._open.items():
             if target in (None, to):
                 _break(writer)
+
+    def mute(self) -> None:
+        """Let requests pass, and no answer."""
+        self.network.call(self._answering.clear)
+
+    def unmute(self) -> None:
+        """Let answers pass again: also those that waited, unless their connection was broken."""
+        self.network.call(self._answering.set)
 
     async def _serve(self) -> None:
         server = await asyncio.start_server(self._connected, sock=self._socket)
@@ -58,7 +68,10 @@ class Relay(ABC):
             behind, onward = await asyncio.open_connection("127.0.0.1", target)
             ends.append(onward)
             self._open |= dict.fromkeys(ends, target)
-            await asyncio.gather(self._pump(reader, onward), self._pump(behind, writer))
+            await asyncio.gather(
+                self._pump(reader, onward, self._passing),
+                self._pump(behind, writer, self._passing, self._answering),
+            )
         except (OSError, asyncio.CancelledError):
             # Also cancelled it ends in peace: asyncio would tell of it with a traceback.
             for end in ends:
@@ -68,14 +81,18 @@ class Relay(ABC):
                 self._open.pop(end, None)
                 end.close()
 
-    async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _pump(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *gates: asyncio.Event
+    ) -> None:
         while data := await reader.read(CHUNK):
             if self.delay_s:
                 await asyncio.sleep(self.delay_s)
-            await self._passing.wait()
+            for gate in gates:
+                await gate.wait()
             writer.write(data)
             await writer.drain()
-        await self._passing.wait()
+        for gate in gates:
+            await gate.wait()
         writer.write_eof()
 
 

@@ -7,7 +7,7 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Awaitable, Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,7 +16,7 @@ from typing import Final
 import pytest
 from dapr.clients import DaprClient
 
-from tarry import AsyncClient, Worker
+from tarry import AsyncClient, Scheduled, Worker
 from tests.cluster.balancer import Balancer
 from tests.cluster.brokers import Brokers
 from tests.cluster.links import Network
@@ -54,8 +54,10 @@ def network() -> Iterator[Network]:
 
 
 @pytest.fixture
-def servers(one_broker: Brokers, tmp_path: Path) -> Iterator[list[ClusterServer]]:
-    topic = one_broker.make_topic("ledger-of-clients", min_insync_replicas="1")
+def servers(
+    one_broker: Brokers, tmp_path: Path, request: pytest.FixtureRequest
+) -> Iterator[list[ClusterServer]]:
+    topic = one_broker.make_topic(f"ledger-of-{request.node.name}"[:200], min_insync_replicas="1")
     with two_servers(tmp_path, one_broker, topic) as started:
         yield started
 
@@ -97,6 +99,49 @@ async def test_a_worker_and_a_dapr_stream_go_on_at_the_server_that_takes_over(
     assert max(tasks.came.values()) > struck_ms
     assert max(events.came.values()) > struck_ms
     assert servers[1].figure("tarry_cluster_epoch") == 2
+
+
+async def test_calls_whose_answers_are_lost_are_repeated_at_the_next_owner_and_done_once(
+    servers: list[ClusterServer], network: Network
+) -> None:
+    owner, standby = servers
+    balancer = Balancer(network, [server.backend for server in servers])
+    await until(lambda: balancer.ready == {0})
+    url = f"http://127.0.0.1:{balancer.port('http')}"
+    async with AsyncClient(url, retry_for_s=60) as client, AsyncClient(owner.url) as beside:
+
+        def schedule(names: list[str]) -> list[asyncio.Task[Scheduled]]:
+            return [asyncio.create_task(client.schedule("calls", name, delay="1d")) for name in names]
+
+        async def listed(at: AsyncClient) -> list[str]:
+            found = at.list(destination="persistent://public/default/calls")
+            return sorted([message.payload_text or "" async for message in found])
+
+        (kept,) = schedule(["kept"])
+        await kept
+        balancer.fronts["http"].mute()
+        unanswered = [f"unanswered {n}" for n in range(COUNT)]
+        calls = schedule(unanswered)
+        # The owner has carried them out, and the client does not know.
+        await until(lambda: _holds(listed(beside), sorted(["kept", *unanswered])))
+        owner.kill()
+        await until(lambda: not balancer.ready)
+        balancer.fronts["http"].unmute()
+        assert not any(call.done() for call in calls)
+        # Nobody owns the ledger now.
+        in_the_gap = [f"gap {n}" for n in range(COUNT)]
+        calls += schedule(in_the_gap)
+        cancelled = asyncio.create_task(client.cancel((await kept).id))
+        answers = await asyncio.gather(*calls)
+        await cancelled
+        assert [answer.repeated for answer in answers] == [True] * COUNT + [False] * COUNT
+        assert len({answer.id for answer in answers}) == 2 * COUNT
+        assert await listed(client) == sorted(unanswered + in_the_gap)
+    assert standby.figure("tarry_cluster_epoch") == 2
+
+
+async def _holds(listed: Awaitable[list[str]], expected: list[str]) -> bool:
+    return await listed == expected
 
 
 def _publish(publisher: DaprClient, name: str, due_ms: int) -> None:

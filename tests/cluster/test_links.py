@@ -94,3 +94,14 @@ def test_a_port_behind_which_nobody_listens_breaks_off() -> None:
         taken.close()
         with _connect(link) as connection, pytest.raises(ConnectionResetError):
             connection.recv(1)
+
+
+def test_a_muted_link_holds_answers_until_it_speaks_again(link: Link) -> None:
+    with _connect(link) as connection:
+        connection.sendall(b"1")
+        assert connection.recv(1) == b"1"
+        link.mute()
+        connection.sendall(b"2")
+        assert _hears_nothing(connection)
+        link.unmute()
+        assert connection.recv(1) == b"2"

@@ -207,6 +207,17 @@ class RabbitServer(Server):
             return False
 
 
+def kafka_jars(tool: Path = ROOT / "tools" / "kafka.sh") -> str:
+    """The folder with Kafka's jars. Where they cannot be had the test is skipped, but not in CI: nobody reads there what was skipped."""
+    done = subprocess.run([tool], capture_output=True, text=True, timeout=600, check=False)
+    if done.returncode != 0:
+        reason = f"Kafka cannot be had here: {done.stderr.strip()}"
+        if os.environ.get("CI") == "true":
+            pytest.fail(f"{reason}; unset CI to skip what needs it")
+        pytest.skip(reason)
+    return done.stdout.strip()
+
+
 class KafkaServer(Server):
     """Kafka as one node that is broker and controller, with a user and a password."""
 
@@ -217,14 +228,9 @@ class KafkaServer(Server):
         self._controller_port = free_port()
 
     def command(self) -> list[str]:
-        done = subprocess.run(
-            [ROOT / "tools" / "kafka.sh"], capture_output=True, text=True, timeout=600, check=False
-        )
-        if done.returncode != 0:
-            pytest.skip(f"Kafka cannot be had here: {done.stderr.strip()}")
         java = [
             shutil.which("java") or "java", "-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC",
-            "-cp", f"{done.stdout.strip()}/*",
+            "-cp", f"{kafka_jars()}/*",
         ]  # fmt: skip
         config = self.folder / "server.properties"
         if not config.exists():
