@@ -5,9 +5,10 @@ ten thousand messages are due at one instant their answer is put together, and n
 the batches that were read ahead, and goes with them.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from operator import add
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from weakref import WeakKeyDictionary
 
 import msgspec
@@ -49,47 +50,59 @@ class EntryJson:
 
     def show_each(self, entries: Sequence[Received]) -> list[bytes]:
         """Each entry as JSON. The message's id is a credential of its producer, so it is not there."""
-        if isinstance(entries, EntryBatch):
-            return [shown for rows in entries.rows for shown in self._each_of(*rows)]
-        return list(map(_encode, map(_answer, entries)))
+        return self._pieces(entries, _EACH)
 
-    def _each_of(self, batch: DueBatch, rows: slice) -> Iterable[bytes]:
-        prepared = self.prepared(batch, rows)
-        if prepared is not None:
-            return map(add, _heads(_HEAD, batch, rows), prepared)
-        return map(_encode, _answers_of(batch, rows))
-
-    def show_all(self, lots: Iterable[Sequence[Received]]) -> bytes:
+    def show_all(self, batches: Iterable[Sequence[Received]]) -> bytes:
         """A `ReceiveAnswer` with all of them."""
-        pieces = [piece for entries in lots for piece in self._pieces(entries)]
+        pieces = [piece for entries in batches for piece in self._pieces(entries, _LISTED)]
         if pieces:
             # Each begins with a comma.
             pieces[0] = pieces[0][1:]
         return b"".join((b'{"messages":[', *pieces, b"]}\n"))
 
-    def _pieces(self, entries: Sequence[Received]) -> list[bytes]:
-        if isinstance(entries, EntryBatch):
-            return [piece for rows in entries.rows for piece in self._pieces_of(*rows)]
-        return [_listed(list(map(_answer, entries)))] if entries else []
-
-    def _pieces_of(self, batch: DueBatch, rows: slice) -> list[bytes]:
-        prepared = self.prepared(batch, rows)
-        if prepared is None:
-            return [_listed(_answers_of(batch, rows))]
-        # Not put together one by one: what is not allocated need not be had from the kernel at the due instant.
-        pieces = [b""] * (2 * len(prepared))
-        pieces[::2] = _heads(b"," + _HEAD, batch, rows)
-        pieces[1::2] = prepared
+    def _pieces(self, entries: Sequence[Received], form: "_Form") -> list[bytes]:
+        """The JSON of entries in pieces of a form, out of what was written ahead where there is any."""
+        if not isinstance(entries, EntryBatch):
+            return form.written(map(_answer, entries)) if entries else []
+        pieces: list[bytes] = []
+        for batch, rows in entries.rows:
+            ahead = self.prepared(batch, rows)
+            if ahead is None:
+                pieces += form.written(_answers_of(batch, rows))
+            else:
+                # The instant, which is that of all, is written once: that is nearly half of the work.
+                head = (form.before + _HEAD) % batch.fired_at_ms
+                pieces += form.joined(map(head.__mod__, batch.entry_ids(rows)), ahead)
         return pieces
 
 
-def _listed(answers: list[EntryAnswer]) -> bytes:
-    return b"," + _encode(answers)[1:-1]
+class _Form(NamedTuple):
+    """How pieces of JSON are cut: one for each entry, or as they are soonest done where they will stand in a list."""
+
+    before: bytes
+    """The first byte of an entry, if there is one."""
+    written: Callable[[Iterable[EntryAnswer]], list[bytes]]
+    """Writes entries of which nothing was written ahead."""
+    joined: Callable[[Iterable[bytes], list[bytes]], Iterable[bytes]]
+    """Puts heads before what was written ahead."""
 
 
-def _heads(head: bytes, batch: DueBatch, rows: slice) -> Iterable[bytes]:
-    # The instant, which is that of all, is written once: that is nearly half of the work.
-    return map((head % batch.fired_at_ms).__mod__, batch.entry_ids(rows))
+def _listed(answers: Iterable[EntryAnswer]) -> list[bytes]:
+    # One call for all takes half of the time.
+    together = list(answers)
+    return [b"," + _encode(together)[1:-1]]
+
+
+def _beside(heads: Iterable[bytes], ahead: list[bytes]) -> list[bytes]:
+    # Not put together one by one: what is not allocated need not be had from the kernel at the due instant.
+    pieces = [b""] * (2 * len(ahead))
+    pieces[::2] = heads
+    pieces[1::2] = ahead
+    return pieces
+
+
+_EACH: Final = _Form(b"", lambda answers: list(map(_encode, answers)), partial(map, add))
+_LISTED: Final = _Form(b",", _listed, _beside)
 
 
 def _answers_of(batch: DueBatch, rows: slice) -> list[EntryAnswer]:

@@ -50,10 +50,10 @@ class EventEndpoint:
         try:
             await sender.write(b": open\n\n")
             while session.ended is None and not request.gone:
-                lots = stream.take()
-                if lots:
-                    session.hold(lots, ack_timeout_s)
-                    await sender.write(b"".join([_events(lot, json) for lot in lots]))
+                batches = stream.take()
+                if batches:
+                    session.hold(batches, ack_timeout_s)
+                    await sender.write(b"".join([_events(entries, json) for entries in batches]))
                 elif not await stream.wait(self._keep_alive_s):
                     await sender.write(b": keep-alive\n\n")
         finally:

@@ -129,10 +129,10 @@ class Session:
         elif waiter.entry is not None:
             self.consumer.nack([waiter.entry.entry_id])
 
-    def hold(self, lots: Iterable[Entries], timeout_s: float) -> None:
+    def hold(self, batches: Iterable[Entries], timeout_s: float) -> None:
         """Count the time that the client has for these."""
         now = self._used_at = self._now()
-        for entries in lots:
+        for entries in batches:
             self._handed.add(ids_of(entries), now + timeout_s)
 
     def acknowledged(self, entry_ids: Iterable[int], up_to: int | None) -> None:
@@ -233,9 +233,9 @@ class Stream:
             # And one permit that stays, for whatever comes next.
             if consumer.permits <= 0 and consumer.unacked < self._window and not consumer.closed:
                 consumer.flow(1)
-        lots, self._unsent = self._unsent, []
+        batches, self._unsent = self._unsent, []
         self._happened = False
-        return lots
+        return batches
 
     async def wait(self, timeout_s: float) -> bool:
         """Until something happens, for so long at most; whether it did.

@@ -88,15 +88,15 @@ class SubscriptionEndpoints:
         topic, name = reach_subscription(request)
         asked = _read(request, _receive_decoder, ReceiveRequest())
         session = self._sessions.poll(SessionKey(topic, name, asked.consumer), request.caller)
-        lots = session.gather(asked.max)
-        if not lots and asked.wait_ms:
+        batches = session.gather(asked.max)
+        if not batches and asked.wait_ms:
             first = await self._wait(session, request, asked.wait_ms / 1000)
             if first is not None:
                 # More may have come with it.
-                lots = [[first], *session.gather(asked.max - 1)]
+                batches = [[first], *session.gather(asked.max - 1)]
         timeout_ms = asked.ack_timeout_ms or self._settings.ack_timeout_ms
-        session.hold(lots, timeout_ms / 1000)
-        return encoded_json(self._sessions.json.show_all(lots))
+        session.hold(batches, timeout_ms / 1000)
+        return encoded_json(self._sessions.json.show_all(batches))
 
     @staticmethod
     async def _wait(session: Session, request: Request, wait_s: float) -> Received | None:
