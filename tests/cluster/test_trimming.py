@@ -65,9 +65,9 @@ class Node:
         self.snapshots = SharedSnapshots(storage)
         self.partition = KafkaPartition({"bootstrap.servers": brokers.addresses}, topic, 0)
         self.fetches = SnapshotFetches(self.snapshots, RealDisk(), folder / "ledger", folder / "registry")
-        first_offset, _ = self.partition.ends()
+        first_offset, end = self.partition.ends()
         if first_offset:
-            self.fetches.begin(first_offset)
+            self.fetches.begin(first_offset, end)
         copy = LedgerCopy.open(RealDisk(), str(folder / "ledger"))
         self.log = ReplicatedLog(self.partition, copy, LogNode(folder.name, b"key"))
 

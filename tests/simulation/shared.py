@@ -58,7 +58,7 @@ class Shared:
 
     def begin(self, world: World) -> None:
         """Have a server that the log does not reach begin at the newest snapshot; raises `Unavailable` if none goes with the log."""
-        found = usable(self._snapshots.newest(), self._cluster.log.start)[0]
+        found = usable(self._snapshots.newest(), self._cluster.log.start, self._cluster.log.end)[0]
         world.disk.make_folder(FOLDER)
         self._use(world, found)
         for name in world.disk.listdir(FOLDER):

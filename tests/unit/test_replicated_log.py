@@ -328,3 +328,14 @@ async def test_the_writers_thread_keeps_several_frames_on_their_way_and_answers_
     assert len(contents(ledger)) == 600
     assert len(ledger.segments()) > 2
     ledger.close()
+
+
+def test_a_log_that_has_lost_what_was_read_is_no_log_that_was_read_to_its_end() -> None:
+    log = SimulatedLog()
+    fill(Node(log, "a").own(), UNITS[:5])
+    standby = Node(log, "b")
+    standby.follow()
+    assert standby.log.lag() == 0
+    log.shorten(log.end - 1)
+    with pytest.raises(Unavailable, match="has lost records"):
+        standby.log.lag()

@@ -146,7 +146,7 @@ def test_an_owner_that_reaches_further_back_does_not_push_out_what_goes_with_the
     for seq in (80, 86):
         upload(shared, seq, offset=1, first_seq=1)
         shared.prune(LEDGER_ID, 0)
-    assert [one.origin.seq for one in usable(shared.newest(), 16)] == [76, 75]
+    assert [one.origin.seq for one in usable(shared.newest(), 16, 99)] == [76, 75]
 
 
 def test_snapshots_of_another_ledger_in_the_same_folder_neither_count_nor_go(shared: SharedSnapshots) -> None:
@@ -163,9 +163,15 @@ def test_only_a_snapshot_with_a_log_from_its_place_on_is_of_use(shared: SharedSn
     upload(shared, 90, offset=40, first_seq=50)
     upload(shared, 100, offset=30, first_seq=45)
     for first_offset, seqs in ((0, [90, 100]), (30, [90, 100]), (31, [90])):
-        assert [one.origin.seq for one in usable(shared.newest(), first_offset)] == seqs
-    with pytest.raises(Unavailable, match=r"begins at offset 41, and shared storage has no snapshot"):
-        usable(shared.newest(), 41)
+        assert [one.origin.seq for one in usable(shared.newest(), first_offset, 40)] == seqs
+    with pytest.raises(
+        Unavailable, match=r"has the offsets from 41 to 99, and shared storage has no snapshot"
+    ):
+        usable(shared.newest(), 41, 99)
+    # A log that was made anew goes with none of them.
+    assert [one.origin.seq for one in usable(shared.newest(), 0, 39)] == [100]
+    with pytest.raises(Unavailable, match=r"has the offsets from 0 to 29"):
+        usable(shared.newest(), 0, 29)
 
 
 def test_storage_that_cannot_be_used_says_why(tmp_path: Path) -> None:
@@ -332,7 +338,7 @@ class Standby:
     def node(self) -> Node:
         """Begin from a snapshot, as far as that is needed, and follow."""
         if self.log.start:
-            self.fetches.begin(self.log.start)
+            self.fetches.begin(self.log.start, self.log.end)
         node = Node(self.log, self.name, self.disk)
         node.follow()
         return node

@@ -142,7 +142,7 @@ class KafkaPartition:
             if (failed := message.error()) is not None:
                 self._next_offset = -1
                 if failed.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
-                    raise NotFound(f"{self.name} has no record at {offset} any more: {failed.str()}")
+                    raise NotFound(f"{self.name} has no record at {offset}: {failed.str()}")
                 raise Unavailable(f"{self.name} cannot be read: {told(failed)}")
             at, data = message.offset(), message.value()
             assert at is not None

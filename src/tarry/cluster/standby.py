@@ -25,6 +25,7 @@ from tarry.core.clock import SteadyClock
 from tarry.core.errors import Conflict, NotFound, TarryError, Unavailable
 from tarry.ledger.copy import LedgerCopy
 from tarry.ledger.disk import Disk
+from tarry.ledger.log.partition import LogPartition
 from tarry.ledger.log.replicated_log import LogNode, ReplicatedLog
 
 FOLLOW_S: Final = 0.1
@@ -43,11 +44,24 @@ Told = Callable[[ReplicatedLog | Exception], object]
 class Snapshots(Protocol):
     """The snapshots of the registry in storage that all nodes share, as a standby uses them before it stands."""
 
-    def begin(self, first_offset: int) -> object:
-        """Have the copy's folder begin anew at the place of a snapshot for which the log has everything; raises `Unavailable`."""
+    def begin(self, first_offset: int, end: int) -> object:
+        """Have the copy's folder begin anew at the place of a snapshot for which the log has everything; raises `Unavailable`.
+
+        The log is there from the first offset to its end.
+        """
 
     def renew(self, copy: LedgerCopy) -> object:
         """Take the newest one for the registry, if that is behind it, and let go of what the copy needs no more."""
+
+
+class FollowedPartition(LogPartition, Protocol):
+    """A connection to the log, as a standby uses it."""
+
+    def connect(self) -> None:
+        """Get ready to send."""
+
+    def commit(self, offset: int) -> None:
+        """Tell others up to where this node has read."""
 
 
 class LogAddress(Struct, frozen=True):
@@ -81,14 +95,17 @@ class Standby:
         clock: SteadyClock,
         told: Told,
         snapshots: Snapshots | None = None,
+        partition: FollowedPartition | None = None,
     ) -> None:
-        """The caller holds the lock of the folder, in which the copy is."""
+        """The caller holds the lock of the folder, in which the copy is. `partition` is the log, if it is not at the address."""
         reader = reader_of(address.topic, PARTITION, node.name)
-        self._partition = KafkaPartition(address.client, address.topic, PARTITION, reader)
+        self._partition: FollowedPartition = partition or KafkaPartition(
+            address.client, address.topic, PARTITION, reader
+        )
         self._session_s = address.session_timeout_ms / 1000
         self._snapshots = snapshots
-        self._trimmed = False
-        """Whether the log was trimmed further than the copy reads."""
+        self._checked = False
+        """Whether the log was compared with the copy since it was last found to lack something."""
         self._clock = clock
         self._told = told
         self._turn = threading.Event()
@@ -161,12 +178,10 @@ class Standby:
 
     def _stand_by(self) -> ReplicatedLog | None:
         """Follow, until the ledger is this node's; None if it was closed before."""
-        if self._snapshots is not None:
-            self._snapshots.renew(self.side.copy)
         while not self._closing.is_set():
             try:
-                if self._trimmed:
-                    self._begin_anew()
+                if not self._checked:
+                    self._check()
                 self._follow()
                 if self._turn.is_set() and time.monotonic() >= self._not_before_s:
                     self.side.claim(self._clock.now_ms(), os.urandom(16), os.urandom(16))
@@ -179,10 +194,12 @@ class Standby:
                 self._not_before_s = time.monotonic() + self._session_s * random.uniform(1, 2)
             except NotFound as gone:
                 if self._snapshots is None or self.stands:
-                    # An engine may follow this copy: the next life begins with another one.
+                    # An engine may follow this copy: the next life begins with another one. A log that was lost is told as such.
+                    self.side.check()
                     raise
-                log.warning("this node begins anew at a snapshot of the registry: %s", gone)
-                self._trimmed = True
+                self.trouble = str(gone)
+                self._checked = False
+                self._closing.wait(TRY_AGAIN_S)
             except Unavailable as trouble:
                 if str(trouble) != self.trouble:
                     log.warning("the log cannot be followed, and is tried again: %s", trouble)
@@ -191,14 +208,24 @@ class Standby:
                 self._closing.wait(TRY_AGAIN_S)
         return None
 
-    def _begin_anew(self) -> None:
-        """Go on from the place of a snapshot: what comes before it is not in the log any more."""
-        assert self._snapshots is not None
-        first_offset, _ = self._partition.ends()
-        self._snapshots.begin(first_offset)
-        self.side.copy.close()
-        self.side = self._open()
-        self._trimmed = False
+    def _check(self) -> None:
+        """Compare the log with the copy before anything is read, and go on from a snapshot if what comes next was trimmed.
+
+        Only then: a log that has lost records leaves the copy as it is, which may be the last to have them.
+        """
+        try:
+            self.side.check()
+        except NotFound as gone:
+            if self._snapshots is None:
+                raise
+            log.warning("this node begins anew at a snapshot of the registry: %s", gone)
+            self._snapshots.begin(*self._partition.ends())
+            self.side.copy.close()
+            self.side = self._open()
+        else:
+            if self._snapshots is not None:
+                self._snapshots.renew(self.side.copy)
+        self._checked = True
 
     def _follow(self) -> None:
         self.side.follow(FOLLOW_S)

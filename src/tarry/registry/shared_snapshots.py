@@ -138,12 +138,12 @@ class SharedSnapshots:
             return None
 
 
-def usable(snapshots: list[SharedSnapshot], first_offset: int) -> list[SharedSnapshot]:
+def usable(snapshots: list[SharedSnapshot], first_offset: int, end: int) -> list[SharedSnapshot]:
     """The snapshots from whose place on the log has everything; raises `Unavailable` if there is none."""
-    found = [one for one in snapshots if one.origin.begin.offset >= first_offset]
+    found = [one for one in snapshots if first_offset <= one.origin.begin.offset <= end]
     if not found:
         raise Unavailable(
-            f"the log begins at offset {first_offset}, and shared storage has no snapshot of the registry that goes with it: "
+            f"the log has the offsets from {first_offset} to {end}, and shared storage has no snapshot of the registry that goes with it: "
             "begin with a copy of the owner's data folder, or with a backup"
         )
     return found

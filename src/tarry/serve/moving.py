@@ -147,14 +147,14 @@ class Move:
         """Move the ledger out of the log, into this data folder; may be done again after a crash."""
         self.plan_out()
         disk, ledger = RealDisk(), self._folder.ledger
-        first, _ = self._partition.ends()
+        first, end = self._partition.ends()
         if first and (not ledger.is_dir() or read_copy_state(disk, str(ledger)) is None):
             if self._snapshots is None:
                 raise NotFound(
                     f"{self._partition.name} was trimmed, and {ledger} is no copy of it: move it out at a server that has owned "
                     "the ledger or stood by, or set cluster.shared"
                 )
-            SnapshotFetches(self._snapshots, disk, ledger, self._folder.registry).begin(first)
+            SnapshotFetches(self._snapshots, disk, ledger, self._folder.registry).begin(first, end)
         return move_out(
             self._partition,
             disk,

@@ -9,7 +9,7 @@
 - `sever`: the connection breaks. Nothing more is told about what was sent; of what was on its way the first few records may
   still arrive, later, and the rest are lost: a frame may be left without its last parts.
 - `unreachable`: whether this connection can send and read now. Whoever waits for it long enough is told that the outcome is unknown.
-- `trim` really forgets.
+- `trim` really forgets, and `shorten` loses what was acknowledged last, as brokers do that lost power at once.
 - `write`: somebody else writes something into it.
 
 `on_write` sees every record that comes into it.
@@ -103,6 +103,12 @@ class SimulatedPartition:
         self._check()
         return self._log.read(offset)
 
+    def connect(self) -> None:
+        """Get ready: it always is."""
+
+    def commit(self, offset: int) -> None:
+        """Take note of where the node has read: nobody asks."""
+
     def ends(self) -> tuple[int, int]:
         """The first offset that is there, and the one after the last."""
         self._check()
@@ -169,8 +175,9 @@ class SimulatedLog:
 
     def read(self, offset: int) -> list[LogRecord]:
         """Some records from this offset on."""
-        if offset < self.start:
-            raise NotFound(f"offset {offset} has been trimmed; {self.start} is the first")
+        if not self.start <= offset <= self.end:
+            # Kafka does not say on which side it is.
+            raise NotFound(f"offset {offset} is not between {self.start} and {self.end}")
         at = offset - self.start
         some = self._records[at : at + self.random.randint(1, 8)]
         return [LogRecord(offset + i, data) for i, data in enumerate(some)]
@@ -184,6 +191,13 @@ class SimulatedLog:
         other = SimulatedLog()
         other.start, other._records = self.start, list(self._records)
         return other
+
+    def shorten(self, end: int = 0, start: int | None = None) -> None:
+        """Lose the records from an offset on; with a `start`, be a log that was made anew and begins there."""
+        if start is None:
+            del self._records[end - self.start :]
+        else:
+            self.start, self._records = start, []
 
     def trim(self, offset: int) -> None:
         """Forget the records below."""

@@ -45,7 +45,7 @@ class LogPartition(Protocol):
         """Records from this offset on, in order; waits up to so long for the first.
 
         Only committed ones: those that no failure that the log tolerates can take back. Raises `NotFound` if the offset
-        has been trimmed, `Unavailable` if the log cannot be reached.
+        has been trimmed or is behind the end, `Unavailable` if the log cannot be reached.
         """
 
     def ends(self) -> tuple[int, int]:

@@ -139,14 +139,13 @@ class ReplicatedLog:
         self._fold = Fold(self.copy.position)
 
     def lag(self) -> int:
-        """How many records of the log are not read yet; raises `Unavailable`."""
-        self.first_offset, end = self._partition.ends()
-        return max(0, end - self._fold.offset)
+        """How many records of the log are not read yet; raises as `check` does."""
+        return self.check() - self._fold.offset
 
     def follow(self, wait_s: float = READ_WAIT_S) -> list[Valid]:
         """Read new records of the log into the copy; waits up to so long for the first one.
 
-        Raises `NotFound` if the log was trimmed further than the copy reads, `Unavailable` if it cannot be reached or
+        Raises `NotFound` if the log has no record there (`check` tells why), `Unavailable` if it cannot be reached or
         understood or the copy cannot be written, `Damage` if it is not what was written. It may be called again.
         """
         records = self._partition.read(self._fold.offset, wait_s)
@@ -172,20 +171,25 @@ class ReplicatedLog:
             self.claims += isinstance(valid, ValidClaim)
         return valid
 
-    def check(self) -> None:
-        """Compare the log with the copy; raises `Unavailable` if the log has lost what the copy has."""
+    def check(self) -> int:
+        """Compare the log with what was read of it; return where it ends.
+
+        Raises `Unavailable` if the log has lost some of that, `NotFound` if it was trimmed further than the copy reads. An attempt
+        to read does not tell these two apart.
+        """
         first, end = self._partition.ends()
         self.first_offset = first
         offset = self.copy.position.offset
-        if end < offset:
+        if end < self._fold.offset:
             raise Unavailable(
-                f"{self._partition.name} ends at offset {end}, and was read up to {offset} before: the log has lost "
-                "records, or the topic was made anew"
+                f"{self._partition.name} ends at offset {end}, and was read up to {self._fold.offset} before: the log "
+                "has lost records, or the topic was made anew"
             )
         if first > offset:
             raise NotFound(
                 f"{self._partition.name} begins at offset {first}; {offset} is the next that is needed"
             )
+        return end
 
     def check_key(self) -> None:
         """Raise `Unavailable` if the ledger's ids were made with another key than this node has."""

@@ -105,13 +105,13 @@ class SnapshotFetches:
         self._ledger = ledger
         self._registry = registry
 
-    def begin(self, first_offset: int) -> SharedSnapshot:
+    def begin(self, first_offset: int, end: int) -> SharedSnapshot:
         """Have a copy that cannot read on begin at the place of a snapshot, with its registry; raises `Unavailable`.
 
         A node needs this whose folder is empty, or which was away while the log was trimmed. `first_offset` is where the log
-        begins. The storage is waited for.
+        begins, and `end` where it ends. The storage is waited for.
         """
-        snapshots = usable(self._snapshots.newest(), first_offset)
+        snapshots = usable(self._snapshots.newest(), first_offset, end)
         folder = str(self._ledger)
         self._disk.make_folder(folder)
         names = self._disk.listdir(folder)

@@ -1,0 +1,154 @@
+"""A server that stands by leaves its copy alone, unless the log was trimmed past it: the copy may be all that is left."""
+
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from tarry.cluster import standby as standby_module
+from tarry.cluster.candidacy import Candidacy
+from tarry.cluster.standby import LogAddress, Standby
+from tarry.core.clock import SystemClock
+from tarry.core.errors import Unavailable
+from tarry.ledger.copy import LedgerCopy, begin_copy
+from tarry.ledger.log.envelope import LogClaim
+from tarry.ledger.log.fold import LogPosition
+from tarry.ledger.log.replicated_log import LogNode
+from tarry.testing.disk import SimulatedDisk
+from tarry.testing.log import SimulatedLog
+from tests.unit.ledger_kit import FOLDER, LEDGER_ID
+from tests.unit.log_kit import UNITS, Node, fill
+from tests.waiting import wait_until
+
+NOBODY = {"bootstrap.servers": "127.0.0.1:1"}
+
+
+class Beginnings:
+    """The shared snapshots: each is asked for here, and the copy begins anew where a test says."""
+
+    def __init__(self, disk: SimulatedDisk) -> None:
+        self.disk = disk
+        self.asked: list[tuple[int, int]] = []
+        self.begin_at: LogPosition | None = None
+        self.again = threading.Event()
+
+    def begin(self, first_offset: int, end: int) -> None:
+        self.asked.append((first_offset, end))
+        if self.begin_at is None:
+            raise Unavailable("shared storage has no snapshot")
+        for name in self.disk.listdir(FOLDER):
+            self.disk.remove(f"{FOLDER}/{name}")
+        begin_copy(self.disk, FOLDER, LogClaim("a", b"a", LEDGER_ID, b"key", 1, 1, 0), self.begin_at)
+
+    def renew(self, copy: LedgerCopy) -> None:
+        """There is never a newer one."""
+
+
+class World:
+    """A log with an owner, and a standby with a copy of some of it."""
+
+    def __init__(self) -> None:
+        self.log = SimulatedLog()
+        self.node = Node(self.log, "a")
+        self.owner = self.node.own()
+        fill(self.owner, UNITS[:10])
+        self.disk = SimulatedDisk()
+        self.before = Node(self.log, "b", self.disk)
+        self.before.follow()
+        self.read_to = self.before.log.position
+        self.before.log.copy.sync()
+        self.before.log.close()
+        self.files = self.before.files()
+        self.beginnings = Beginnings(self.disk)
+        self.told: list[Any] = []
+        self.standby: Standby | None = None
+
+    def start(self) -> Standby:
+        self.standby = standby = Standby(
+            LogAddress(client=NOBODY, topic="tarry", session_timeout_ms=1_000),
+            self.disk,
+            FOLDER,
+            LogNode("b", b"key"),
+            SystemClock(),
+            self.told.append,
+            self.beginnings,
+            partition=self.log.connect("b"),
+        )
+        standby.start()
+        return standby
+
+
+@pytest.fixture
+def world(monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+    monkeypatch.setattr(standby_module, "TRY_AGAIN_S", 0.02)
+    monkeypatch.setattr(standby_module, "MEASURE_EVERY_S", 0.0)
+    # Nobody is to get the turn here.
+    monkeypatch.setattr(Candidacy, "start", lambda self: None)
+    made = World()
+    yield made
+    if made.standby is not None:
+        made.standby.close()
+
+
+def shortened(log: SimulatedLog) -> None:
+    log.shorten(log.end - 3)
+
+
+def made_anew(log: SimulatedLog) -> None:
+    log.shorten(start=0)
+
+
+@pytest.mark.parametrize("lost", [shortened, made_anew])
+def test_a_log_that_ends_before_the_copy_leaves_the_copy_alone(
+    lost: Callable[[SimulatedLog], None], world: World
+) -> None:
+    lost(world.log)
+    world.beginnings.begin_at = LogPosition(0, 0, 1)
+    standby = world.start()
+    wait_until(lambda: standby.trouble is not None)
+    assert "the log has lost records, or the topic was made anew" in str(standby.trouble)
+    assert not standby.stands
+    standby.close()
+    assert world.beginnings.asked == []
+    assert world.before.files() == world.files
+    assert world.told == []
+
+
+@pytest.mark.parametrize("lost", [shortened, made_anew])
+def test_one_that_stands_ends_when_the_log_has_lost_records_and_says_so(
+    lost: Callable[[SimulatedLog], None], world: World
+) -> None:
+    standby = world.start()
+    wait_until(lambda: standby.stands)
+    lost(world.log)
+    wait_until(lambda: bool(world.told))
+    assert isinstance(world.told[0], Unavailable)
+    assert "has lost records" in str(world.told[0])
+    assert world.beginnings.asked == []
+    standby.close()
+    assert world.before.files() == world.files
+
+
+def test_a_log_that_was_trimmed_past_the_copy_is_begun_anew_at_a_snapshot(world: World) -> None:
+    fill(world.owner, UNITS[10:])
+    begin = world.node.log.copy.begin_of(world.read_to.next_seq + 1, 0)
+    assert begin is not None
+    world.log.trim(begin.offset)
+    world.beginnings.begin_at = begin
+    standby = world.start()
+    wait_until(lambda: standby.stands)
+    assert world.beginnings.asked == [(begin.offset, world.log.end)]
+    assert standby.side.copy.reader.segments[0].first_seq == begin.next_seq
+
+
+def test_without_a_snapshot_that_goes_with_the_log_it_waits_and_asks_no_more_often_than_it_may(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(world.owner, UNITS[10:])
+    world.log.trim(world.read_to.offset + 1)
+    monkeypatch.setattr(standby_module, "TRY_AGAIN_S", 60.0)
+    standby = world.start()
+    wait_until(lambda: standby.trouble is not None)
+    assert len(world.beginnings.asked) == 1
+    assert world.before.files() == world.files
