@@ -116,7 +116,7 @@ class Coverage:
             self._forgotten = forgotten
         if sim.world.awaited:
             self.met["bodies fetched from the index"] += 1
-        if sim.engine.stats().paused.get("place"):
+        if sim.world.engine_state.paused.get("place"):
             self.met["due message held by its place"] += 1
         if sim.world.carried_keys:
             self.met["chain carried"] += 1

@@ -28,7 +28,8 @@ class Retries:
 
     def retry(self) -> None:
         """Retry a message that has failed, as far as is known; now and then one that has not."""
-        able = [msg for msg in self._model.accepted() if not msg.busy and not self._has_lost_its_name(msg)]
+        named = [msg for msg in self._model.messages.values() if msg.place is not None]
+        able = [msg for msg in self._model.accepted() if not msg.busy and not _has_lost_its_name(msg, named)]
         failed = [msg for msg in able if msg.told == "failed" or (msg.refused and msg.verdict_life >= 0)]
         if not able:
             return
@@ -69,13 +70,6 @@ class Retries:
 
         self._sim.ask(
             f"retry {msg.token} {delay_ms}", self._sim.engine.retry(msg.accepted.id, delay_ms=delay_ms), then
-        )
-
-    def _has_lost_its_name(self, msg: Msg) -> bool:
-        """Whether a later message was asked for under its name: whose name it is then, is not the judge's business."""
-        return any(
-            one.place == msg.place is not None and one.born >= msg.born and one is not msg
-            for one in self._model.messages.values()
         )
 
     def _letters_of(self, msg: Msg) -> set[tuple[str, int]]:
@@ -123,3 +117,10 @@ class Retries:
             entry_id >= max(audit.acked_below, audit.excused_below)
             and entry_id not in audit.acked | audit.excused
         )
+
+
+def _has_lost_its_name(msg: Msg, named: list[Msg]) -> bool:
+    """Whether a later message was asked for under its name: whose name it is then, is not the judge's business."""
+    return msg.place is not None and any(
+        one.place == msg.place and one.born >= msg.born and one is not msg for one in named
+    )
