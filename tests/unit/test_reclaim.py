@@ -220,6 +220,33 @@ def test_an_entry_that_was_ready_when_it_was_carried_is_ready_after_a_restart(be
     assert bench.reader(bench.engine.topics.subscription("t", "s")).payloads == [b"late"]
 
 
+def test_the_end_of_a_moved_entry_that_was_carried_once_it_was_ready_is_found_after_a_restart(
+    bench: Bench,
+) -> None:
+    """The registry has not heard of its end, and the record that moved it is gone from under the row of where it was."""
+    going = bench.engine.parts.upkeep.reclaim
+    bench.subscribe("t", "s")
+    bench.publish("t", b"late", deliver_at_ms=bench.now_ms + limits.MINUTE_MS)
+    moved = bench.ask(bench.engine.delayed.reschedule("t", 0, bench.now_ms + limits.HOUR_MS))
+    going.held += 1
+    churn(bench)
+    settle(bench)
+    bench.registry_disk.failing = 1 << 60
+    bench.leap(limits.HOUR_MS)
+    before = bench.durable_seq
+    going.held -= 1
+    search(bench)
+    bench.commit()
+    carried = decode(bench.bodies.one(before + 1))
+    assert isinstance(carried, Entry)
+    assert (carried.entry_id, carried.fire_at_ms) == (0, 0)
+    bench.kill()
+    bench.registry_disk.failing = 0
+    bench.start()
+    assert bench.state(moved.id) == "sent"
+    assert bench.view(moved.id).due_at_ms == moved.due_at_ms
+
+
 def test_acknowledged_entries_are_not_carried(bench: Bench) -> None:
     sub = bench.subscribe("t", "s")
     reader = bench.reader(sub)

@@ -601,3 +601,24 @@ def test_an_occurrence_that_was_sent_long_ago_stays_sent_though_the_clock_is_set
     world.clock.jump(-HOUR_MS)
     world.settle(world.engine.repeats.remove(HOME, "tick"))
     assert str(world.settle(world.engine.get(sent.delivery.id)).state) == "sent"
+
+
+@pytest.mark.parametrize("destination", ["orders", FOREIGN])
+def test_an_occurrence_that_was_sent_before_a_start_stays_sent_though_the_clock_is_set_back(
+    destination: str,
+) -> None:
+    """The index has both, so a start does not read its end, and the watermark has not come to it."""
+    world = small_world()
+    asked = Repeat(destination=destination, every_ms=MINUTE_MS, count=1, owner="ann")
+    world.settle(world.engine.repeats.set(HOME, "tick", asked))
+    world.clock.advance(MINUTE_MS - 100)
+    world.run(10)
+    (ahead,) = world.settle(world.engine.list_messages(MessageQuery(owner="ann"))).messages
+    world.run(100)
+    world.settle(world.engine.flush())
+    world.index.flush(world.ledger)
+    world.kill()
+    world.clock.jump(-HOUR_MS)
+    world.start()
+    world.settle(world.engine.repeats.remove(HOME, "tick"))
+    assert str(world.settle(world.engine.get(ahead.id)).state) == "sent"

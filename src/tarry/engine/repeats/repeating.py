@@ -288,6 +288,9 @@ class Repeating:
             # Of what ended long ago nothing but the watermark says that it did.
             if fire_at_ms <= now_ms or seq in dead or self._state.passed.has_passed(key):
                 continue
+            # A start has not read of an end that the index knows, and the watermark may not have come to it.
+            if self._state.registry.finalised.get(seq) is not None:
+                continue
             accepted = self._accepted(held, key)
             if not self._was_due(key, accepted):
                 ends.append(end_of(accepted, key, "cancelled", now_ms, TAKEN_BACK))

@@ -142,6 +142,9 @@ class TopicRecords:
         else:
             # It was ready when it was carried forward, which no record says.
             topic.waiting.discard(record.entry_id)
+            if record.origin is not None and self._registry.live.get(record.origin.seq) is not None:
+                # A start has not heard of its end, and what was the record of its row may be gone.
+                self._end(record, Event.READY, self._clock.now_ms())
         for producer, sent in sent_with(record):
             topic.heard_from(producer, sent)
         self._touch(topic)
@@ -472,5 +475,5 @@ class TopicRecords:
             put=put,
             fire_at_ms=entry.fire_at_ms if waits else 0,
             carries=key,
-            origin=entry.origin or key if waits else None,
+            origin=entry.origin or key if waits else entry.origin,
         )
