@@ -13,7 +13,7 @@ from tarry.index.manifest import DOOR, BatchManifest, ManifestFile
 from tarry.ledger.lanes import lane_of
 from tarry.ledger.record import Put, encode
 from tarry.testing.index import StagedRow
-from tests.simulation.model import HOSTS, TOPICS, Msg, Promise
+from tests.simulation.model import HOSTS, NEVER_MS, TOPICS, Msg, Promise
 
 if TYPE_CHECKING:
     from tests.simulation.world import Simulation
@@ -146,6 +146,8 @@ class Bulk:
             return
         batch = self._random.choice(able)
         batch.open = True
+        # One that has failed is retried all the same, be that before or after.
+        retried = {msg.token: NEVER_MS if msg.busy or msg.retrying else msg.retries for msg in batch.msgs}
         for msg in batch.msgs:
             msg.doomed = msg.touched = True
         answer = self._sim.engine.batches.cancel(batch.name)
@@ -157,7 +159,7 @@ class Bulk:
                 self._sim.coverage.note("batch cancelled")
                 if not of.value().remaining:
                     for msg in batch.msgs:
-                        msg.silent = True
+                        msg.silent = msg.retries == retried[msg.token]
             elif not isinstance(error, Unavailable):
                 raise error
 

@@ -160,6 +160,8 @@ class BulkCommands:
             error = of.error()
             if error is None:
                 self._sim.coverage.note("bulk command confirmed")
+                if self._sim.fatal and self._random.random() < 0.3:
+                    self._sim.faults.crash_soon()
             elif isinstance(error, Conflict) and error.state in (
                 "count",
                 "counting",
@@ -198,6 +200,8 @@ class BulkCommands:
                 msg.retries += 1
                 msg.retrying += 1
                 msg.begin_again()
+                # Its dead letter is taken back, perhaps.
+                self._model.recalled.update(self._sim.retries.letters_of(msg))
 
     def _acts_surely(self, one: Asked, msg: Msg) -> bool:
         """Whether a message is acted on for certain if it waits until the command is done."""

@@ -198,6 +198,7 @@ class Cluster:
     def begin_anew(self, world: World) -> None:
         """The log was trimmed further than the copy of a server reads: it begins at a snapshot of the registry."""
         self._sim.coverage.note("server begins at a shared snapshot")
+        self._sim.coverage.note("restore from a snapshot, an own or a shared one")
         self.shared.begin(world)
 
     def _others(self) -> list[World]:

@@ -4,7 +4,10 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
+from tests.simulation.model import group_of
+
 if TYPE_CHECKING:
+    from tarry.core.clockwatch import ClockWatch
     from tests.simulation.world import Simulation
 
 KINDS: Final = (
@@ -14,7 +17,9 @@ KINDS: Final = (
     "clean stop",
     "crash within an operation of the disk",
     "crash during recovery",
+    "registry lost as a whole",
     "registry restored from a snapshot",
+    "restore from a snapshot, an own or a shared one",
     # Disks
     "failed sync",
     "failed write",
@@ -29,6 +34,20 @@ KINDS: Final = (
     "clock set back while due messages wait for their turn",
     "clock set back while bodies are fetched",
     "clock set back while a chain waits",
+    "clock ahead, unconfirmed",
+    "clock ahead, set right before it is trusted",
+    "clock ahead, trusted after ten minutes",
+    "watermark taken back",
+    "watermark taken back more than once",
+    "watermark past where it was taken back",
+    "start with a watermark that was taken back",
+    # Owners, order keys and groups
+    "messages of several owners wait",
+    "several order keys under way",
+    "message waits behind another of its order key",
+    "group claimed before the others of it",
+    "group begun by its leader",
+    "claimed message sent in more than one life",
     # The engine
     "segments reclaimed",
     "dead seqs forgotten",
@@ -99,6 +118,10 @@ class Coverage:
         self.met: Counter[str] = Counter()
         self._first_seq = 0
         self._forgotten = 0
+        self._watch: ClockWatch | None = None
+        """The clock watch of the process that was looked at last, and what it said."""
+        self._ahead = False
+        self._back = self._lowered = self._ceilings = 0
 
     def note(self, kind: str) -> None:
         """Something happened."""
@@ -120,6 +143,33 @@ class Coverage:
             self.met["due message held by its place"] += 1
         if sim.world.carried_keys:
             self.met["chain carried"] += 1
+        if len(sim.world.pending.by_holder) > 2:
+            self.met["messages of several owners wait"] += 1
+        if len(sim.checker.flying) > 1:
+            self.met["several order keys under way"] += 1
+        if sim.world.chained:
+            self.met["message waits behind another of its order key"] += 1
+        self._look_at_clock(sim)
+
+    def _look_at_clock(self, sim: "Simulation") -> None:
+        """See what the engine makes of its clock, and of a watermark that a wrong clock took along."""
+        watch, ceilings = sim.world.upkeep.clock, len(sim.world.engine_state.passed.ceilings)
+        lowered = sim.world.counters["watermark_lowered"]
+        ahead, back = watch.ahead_ms > 0, watch.steps["back"]
+        if watch is not self._watch:
+            self._watch, self._ahead, self._back = watch, False, 0
+            self.met["start with a watermark that was taken back"] += ceilings > 0
+        else:
+            self.met["watermark taken back"] += lowered > self._lowered
+            self.met["watermark past where it was taken back"] += ceilings < self._ceilings
+        self.met["watermark taken back more than once"] += ceilings > 1
+        self.met["clock ahead, unconfirmed"] += ahead
+        if self._ahead and not ahead:
+            right = back > self._back
+            self.note(
+                f"clock ahead, {'set right before it is trusted' if right else 'trusted after ten minutes'}"
+            )
+        self._ahead, self._back, self._lowered, self._ceilings = ahead, back, lowered, ceilings
 
     def is_between(self, sim: "Simulation") -> bool:
         """Whether messages are due and have not gone out."""
@@ -147,11 +197,22 @@ class Coverage:
         met["occurrence of a repeat"] += sum("@" in token for token in sim.model.messages)
         met["dead letter taken back"] += len(sim.model.withdrawn)
         met["dead letter"] += sum(map(len, sim.model.letters.values()))
+        self._see_groups(sim)
         if sim.cluster is not None:
             met["frame cut in parts"] += sim.cluster.judge.parts
             met["log trimmed"] += sim.cluster.log.start > 0
             met["success without an offset"] += sim.cluster.log.silent
         return met
+
+    def _see_groups(self, sim: "Simulation") -> None:
+        """Count groups of which one member was sent."""
+        accepted = sim.model.accepted()
+        members = Counter(group_of(msg.message) for msg in accepted if msg.message.group)
+        for msg in accepted:
+            if msg.message.group and (msg.launches or msg.token in sim.model.places):
+                self.met["group claimed before the others of it"] += members[group_of(msg.message)] > 1
+                self.met["group begun by its leader"] += msg.leader is not None
+                self.met["claimed message sent in more than one life"] += len(set(msg.arrivals)) > 1
 
 
 def report(runs: int, seeds: Mapping[str, int]) -> str:

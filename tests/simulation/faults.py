@@ -35,9 +35,8 @@ class Faults:
         """A crash now, between two steps, or soon, within one of the disk's operations; or a clean stop."""
         sim, kind = self._sim, self._random.random()
         if kind < 0.5:
-            sim.world.disk.crash_at(self._random.randint(1, 30))
-            sim.say("crash soon")
-        elif kind < 0.55:
+            self.crash_soon()
+        elif kind < (0.6 if sim.cluster is None else 0.7):
             sim.say("stop cleanly")
             sim.coverage.note("clean stop")
             while sim.commit_frame():
@@ -46,6 +45,11 @@ class Faults:
             sim.crash("after a clean stop")
         else:
             sim.crash("between two steps")
+
+    def crash_soon(self) -> None:
+        """A crash within one of the disk's next operations."""
+        self._sim.world.disk.crash_at(self._random.randint(1, 30))
+        self._sim.say("crash soon")
 
     def fault(self) -> None:
         """The disk fails, or is full, or SQLite's is."""

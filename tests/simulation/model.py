@@ -151,15 +151,15 @@ class Msg:
 
     def known(self) -> "KnownOfMsg":
         """The knowledge of its end."""
-        return KnownOfMsg(list(self.promises), self.ended, self.told, self.verdict_life)
+        return KnownOfMsg(list(self.promises), self.ended, self.told, self.verdict_life, self.silent)
 
     def begin_again(self) -> None:
         """Take note that it may have been accepted once more: then it has not ended."""
-        self.ended, self.told, self.verdict_life = False, "", -1
+        self.ended, self.told, self.verdict_life, self.silent = False, "", -1, False
 
     def go_on(self, known: "KnownOfMsg") -> None:
         """Take back what was noted: it was not accepted once more."""
-        self.promises, self.ended, self.told, self.verdict_life = known
+        self.promises, self.ended, self.told, self.verdict_life, self.silent = known
 
     @property
     def maybe(self) -> bool:
@@ -241,6 +241,7 @@ class KnownOfMsg(NamedTuple):
     ended: bool
     told: str
     verdict_life: int
+    silent: bool
 
 
 @dataclass

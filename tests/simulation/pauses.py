@@ -142,8 +142,8 @@ class Pauses:
     def _thaw(self, publication: Publication) -> None:
         assert publication.id is not None
         since = self._sim.since()
-        surely = publication.frozen_ms is not None and not self._model.clock_set_back
-        low_ms = (publication.frozen_ms or 0) if surely else 0
+        before_ms = publication.frozen_ms or 0
+        low_ms = 0 if self._model.clock_set_back else before_ms
 
         def resumed(view: MessageView) -> Promise:
             publication.maybe_paused = False
@@ -152,7 +152,8 @@ class Pauses:
                 raise Violation(
                     f"{publication.token} was due at {low_ms}, and is due at {view.due_at_ms} once resumed"
                 )
-            return Promise(view.due_at_ms or 0, since)
+            # One that was sent by command goes out at once, whenever it was to be due.
+            return Promise(view.due_at_ms or 0 if before_ms else 0, since)
 
         answer = self._sim.engine.pausing.resume(publication.id)
         self._moving(publication, Promise(low_ms, since), answer, resumed, "thaw")

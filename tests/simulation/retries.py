@@ -39,7 +39,7 @@ class Retries:
         since, due_at_ms = self._sim.since(), self._sim.clock.now_ms() + (delay_ms or 0)
         self._sim.note_due(due_at_ms)
         promise = Promise(0 if msg.eager else due_at_ms, since)
-        before, letters = msg.known(), self._letters_of(msg)
+        before, letters = msg.known(), self.letters_of(msg)
         recalled = letters - self._model.recalled
         if msg.told in ("", "failed") and not msg.cancelled:
             msg.begin_again()
@@ -72,7 +72,7 @@ class Retries:
             f"retry {msg.token} {delay_ms}", self._sim.engine.retry(msg.accepted.id, delay_ms=delay_ms), then
         )
 
-    def _letters_of(self, msg: Msg) -> set[tuple[str, int]]:
+    def letters_of(self, msg: Msg) -> set[tuple[str, int]]:
         """The dead letters of a message that somebody has read and nobody has taken back."""
         letters = [one for one in self._model.letters.get(msg.token, ()) if one[0] == DEAD_LETTERS]
         return set(letters) - self._model.withdrawn

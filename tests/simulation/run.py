@@ -19,6 +19,7 @@ from typing import NamedTuple
 from unittest import mock
 
 from tarry.engine.bodies import readahead
+from tarry.engine.bulk_commands import walk
 from tarry.registry import sieve
 from tests.simulation.coverage import ENOUGH_SEEDS, never_met, report
 from tests.simulation.world import Simulation
@@ -41,9 +42,10 @@ def run_seed(
     """One run; raises `Failure`."""
     simulation = Simulation(seed, steps, trace, focus, replicated=replicated)
     try:
-        # Bursts are small here: none would be kept whole. And each life would clear megabytes for a few keys.
+        # Bursts are small here: none would be kept whole, and a bulk command would be done in one step. And each life would clear megabytes for a few keys.
         with (
             mock.patch.object(readahead, "WHOLE", 2),
+            mock.patch.object(walk, "STEP", 3),
             mock.patch.multiple(sieve, _BITS=12, _MASK=(1 << 12) - 1),
         ):
             simulation.run()

@@ -131,6 +131,25 @@ LOG_FAULTS = {
 """Rates of the events that a replicated log adds."""
 
 
+THEMES = (
+    {"ask_bulk": 25.0, "follow_bulk": 90.0, "rest": 50.0, "crash": 6.0},
+    {"retry": 60.0, "verdict": 60.0, "schedule": 25.0, "attach": 15.0, "flow": 15.0},
+    {
+        "freeze": 25.0,
+        "reschedule": 15.0,
+        "recall": 6.0,
+        "hasten": 6.0,
+        "publish": 25.0,
+        "inquire": 12.0,
+        "look": 12.0,
+    },
+    {"jump": 25.0, "wait": 50.0, "schedule": 25.0},
+)
+"""Steps that say something only together: in two of five runs those of one theme come often."""
+TAKEOVERS = {"take_over": 30.0, "wake": 60.0, "schedule": 30.0, "publish": 20.0}
+"""The theme of half of those runs where there are several servers."""
+
+
 def weights(random: Random, *, replicated: bool) -> dict[str, float]:
     """How often each kind of step comes in this run, drawn anew from a wide range for every seed.
 
@@ -142,6 +161,9 @@ def weights(random: Random, *, replicated: bool) -> dict[str, float]:
     if replicated:
         drawn |= dict.fromkeys(LOCAL_FAULTS, 0.0)
         drawn |= {name: _weight(random, odds, 0.2) for name, odds in LOG_FAULTS.items()}
+    if random.random() < 0.4:
+        theme = TAKEOVERS if replicated and random.random() < 0.5 else random.choice(THEMES)
+        drawn |= {name: odds * 2 ** random.uniform(-1, 1) for name, odds in theme.items()}
     return drawn
 
 

@@ -51,6 +51,8 @@ from tests.simulation.settings import (
 DRAIN_ROUNDS = 400
 LOST = (0, 0, 1, 3, IMAGES, IMAGES)
 """How many transactions of the registry a power loss takes away: now and then all that it can."""
+EVERYTHING = -1
+"""Instead of a number of transactions: the registry is gone."""
 RESTARTED_APART = 0.05
 """The share of steps after which a second engine recovers from copies, if everything is on disk."""
 FORGOTTEN_AFTER_MS = 700_000
@@ -157,6 +159,10 @@ class Simulation:
         self._weights = {**weights(self.random, replicated=replicated), **(focus or {})}
         self.jumpy = self._weights["jump"] > 0 and self.random.random() < 0.5
         """Whether the clock is also set at points that are rarely met by chance."""
+        self.fatal = self._weights["crash"] > 0 and self.random.random() < 0.5
+        """Whether servers also crash at points that are rarely met by chance."""
+        self.harsh = self.random.random() < 0.25
+        """Whether the receiver refuses much: then messages fail that can be retried."""
 
     @property
     def engine(self) -> Engine:
@@ -327,6 +333,8 @@ class Simulation:
                 self._all_at_once()
         if random.random() < 0.8:
             self._settle_down(random.random() < 0.8)
+        if random.random() < 0.3:
+            self.crash("after the beginning", power=True, lost=(IMAGES, EVERYTHING))
 
     def _settle_down(self, indexed: bool) -> None:
         """Some quiet time, in which the pipeline catches up, segments are reclaimed, and the dead are forgotten."""
@@ -381,6 +389,8 @@ class Simulation:
         if self.model.damaged and ledger.durable_seq < self._frames[-1]:
             self._lose_the_last_frame(ledger.durable_seq)
         self._note_frame()
+        if any(one.phase == "running" for one in self.world.engine_state.command_book.by_number.values()):
+            self.coverage.note("bulk command goes on after a crash")
         if self.cluster is not None:
             self.cluster.began(self.world)
 
@@ -389,6 +399,7 @@ class Simulation:
         path = self.random.choice(sorted(self.world.registry_disk.snapshots))
         self.say(f"restore {path}: {error}")
         self.coverage.note("registry restored from a snapshot")
+        self.coverage.note("restore from a snapshot, an own or a shared one")
         self.world.registry_disk.restore(path)
         self.boot(world=self.world)
 
@@ -453,7 +464,11 @@ class Simulation:
                 self.arrive(attempt)
         self.coverage.note("power loss" if power else "kill")
         if power:
-            self.world.crash(random.choice(lost))
+            transactions = random.choice(lost)
+            self.world.crash(max(0, transactions))
+            if transactions == EVERYTHING:
+                self.coverage.note("registry lost as a whole")
+                self.world.registry_disk.lose_everything()
         else:
             self.world.kill()
         self.world.disk.capacity_bytes = None
@@ -602,7 +617,9 @@ class Simulation:
             self._answer_all(attempt)
             return
         kind = random.random()
-        if kind < 0.1:
+        if self.harsh and not attempt.arrived and kind < 0.5:
+            self._answer(attempt, Refused("nobody is let in"))
+        elif kind < 0.1:
             self.arrive(attempt)
         elif attempt.arrived and kind < 0.5:
             self._answer(attempt, Retry("timed out", uncertain=True))
@@ -727,7 +744,8 @@ class Simulation:
                 self._work_once()
             for attempt in list(self.world.outlet.under_way):
                 busy = True
-                self._answer(attempt, Delivered())
+                refused = self.harsh and not (self.draining or attempt.arrived) and self.random.random() < 0.3
+                self._answer(attempt, Refused("nobody is let in") if refused else Delivered())
             _raise_noticed()
             self.coverage.look(self)
             if not busy:
@@ -781,7 +799,7 @@ class Simulation:
         self.crash(
             "at the end, to see that nothing comes again",
             power=True,
-            lost=(0, IMAGES, IMAGES, IMAGES, IMAGES),
+            lost=(0, IMAGES, IMAGES, IMAGES, EVERYTHING, EVERYTHING),
         )
         self._boot_surely()
         # By an earlier clock a delayed entry that went out would wait.

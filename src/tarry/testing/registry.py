@@ -34,6 +34,11 @@ class RegistryDisk:
         for _ in range(min(newest, len(self.images) - 1)):
             self.images.pop()
 
+    def lose_everything(self) -> None:
+        """The file of the registry is gone; its snapshots are there."""
+        self.images.clear()
+        self.images.append(None)
+
     def restore(self, path: str) -> None:
         """Put a snapshot back, as an operator would."""
         self.images.clear()
