@@ -224,7 +224,7 @@ def test_the_end_of_a_moved_entry_that_was_carried_once_it_was_ready_is_found_af
     bench: Bench,
 ) -> None:
     """The registry has not heard of its end, and the record that moved it is gone from under the row of where it was."""
-    going = bench.engine.parts.upkeep.reclaim
+    going = bench.upkeep.reclaim
     bench.subscribe("t", "s")
     bench.publish("t", b"late", deliver_at_ms=bench.now_ms + limits.MINUTE_MS)
     moved = bench.ask(bench.engine.delayed.reschedule("t", 0, bench.now_ms + limits.HOUR_MS))
