@@ -157,3 +157,30 @@ async def test_whoever_publishes_does_not_write_what_lets_a_request_into_the_app
     assert got["kept"] == "yes"
     assert not {"with space", "line", "b", "é", "umlaut", "connection", "transfer-encoding"} & got.keys()
     assert shop.data == [{"n": 1}]
+
+
+async def test_calls_of_one_token_refuse_nobody_elses(tmp_path: Path) -> None:
+    """Streams that never end, which a token could have as many of as it liked."""
+    async with (
+        dapr(tmp_path / "data", tokens__=TOKENS, max_calls=4) as doors,
+        grpc.aio.insecure_channel(f"127.0.0.1:{doors.door.grpc_ports[0]}") as channel,
+        asyncio.timeout(WITHIN_S),
+    ):
+
+        async def stream(token: str) -> Any:
+            opened = Client(channel).stream((("dapr-api-token", token),))
+            await opened.write(opening("t"))
+            assert (await opened.read()).HasField("initial_response")
+            return opened
+
+        first, _ = await stream("all-the-namespaces"), await stream("all-the-namespaces")
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await stream("all-the-namespaces")
+        assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert "the token all has 2 calls" in str(caught.value.details())
+        other = await stream("only-for-reading")
+        # Whoever ends one may have another.
+        first.cancel()
+        await until(lambda: doors.door.sidecars["app"].grpc_api.calls == 2)
+        await stream("all-the-namespaces")
+        other.cancel()

@@ -136,3 +136,35 @@ async def test_a_batch_has_its_time_however_its_client_keeps_it_going(tmp_path: 
         # The lines before that are taken, and said to be.
         assert 0 < served.engine.stats().pending <= sent
         assert answer.count(b'"id":') == served.engine.stats().pending
+
+
+@contextlib.asynccontextmanager
+async def slow_request(served: Serving, name: str) -> AsyncIterator[int | None]:
+    """A request whose body does not come; gives the status of its answer, if there is one before that."""
+    async with served.connect() as (reader, writer):
+        head = (
+            f"POST /v1/messages HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {name}-token\r\n"
+            "Content-Type: application/json\r\nContent-Length: 100\r\nExpect: 100-continue\r\n\r\n"
+        )
+        writer.write(head.encode())
+        status = int((await reader.readuntil(b"\r\n")).split()[1])
+        yield status if status != 100 else None
+
+
+async def test_slow_requests_of_one_token_leave_connections_to_the_others(tmp_path: Path) -> None:
+    async with (
+        asyncio.timeout(WITHIN_S),
+        serving(tmp_path / "data", tokens=TOKENS, http__max_connections=6) as served,
+        contextlib.AsyncExitStack() as stack,
+    ):
+        statuses = [await stack.enter_async_context(slow_request(served, "greedy")) for _ in range(4)]
+        assert statuses == [None, None, None, 503]
+        async with slow_request(served, "modest") as status:
+            assert status is None
+        # Its connection has ended without the request: whoever held the place gives it back.
+        async with slow_request(served, "modest") as status:
+            assert status is None
+        # One that goes on with the next request has one place, and none in between.
+        for _ in range(8):
+            url = "/v1/topics?namespace=public/default"
+            assert (await served.client.get(url, headers=bearer("modest"))).status_code == 200

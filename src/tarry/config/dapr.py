@@ -52,6 +52,8 @@ class DaprApp(Listening, frozen=True, kw_only=True):
     """Address (`host:port`) of a real sidecar's gRPC API, to which everything but pub/sub is passed on."""
     max_body_bytes: Annotated[int, Meta(ge=1024, le=1 << 30)] = 8 << 20
     """Maximum size of one request."""
+    max_calls: Annotated[int, Meta(ge=1)] = 10_000
+    """Maximum number of gRPC calls under way, streaming subscriptions among them. With several tokens, none gets more than half."""
     max_retries: Annotated[int, Meta(ge=0)] | None = None
     """Maximum retries of a message that the application did not take. By default without end; with a dead-letter topic, as in Dapr, none."""
     retry_min_ms: Annotated[int, Meta(ge=1, le=limits.HOUR_MS)] = 500

@@ -1,4 +1,4 @@
-"""Shares of whatever is bounded and used by several: nobody takes the last of it from the others.
+"""Shares of a bounded thing that several use: nobody takes the last of it from the others.
 
 Whoever holds some may take more only while at least as much is left as they hold then. So one alone gets half of it, the next
 one half of the rest, and whoever comes later still finds some. Where there is nobody to share with, all of it is one's own.
@@ -11,7 +11,7 @@ from tarry.core.errors import Unavailable
 
 
 def is_within_share(limit: int, taken: int, held: int, more: int = 1) -> bool:
-    """Whether somebody who holds so much of what is taken may take more of it."""
+    """Whether a holder of so many of the taken places may take more."""
     return held + more <= limit - taken
 
 

@@ -96,6 +96,10 @@ class Call:
         elif streaming is not None:
             self.run(partial(streaming, self))
 
+    def when_over(self, work: Callable[[], None]) -> None:
+        """Have something done once the call is over, and its answer is sent or given up."""
+        self._stream.on_over = work
+
     # What comes
 
     @property

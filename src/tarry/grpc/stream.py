@@ -100,6 +100,8 @@ class GrpcStream:
         """The data that are still to come, where the client has announced their length."""
         self.on_sent: Callable[[], None] | None = None
         """The callback for the moment when nothing waits for the client any more."""
+        self.on_over: Callable[[], None] | None = None
+        """The callback for the moment when it holds nothing any more."""
         self._further_bytes = 0
         """Bytes that may be sent beside the client's first window, which may change at any time; negative once that is used."""
         self._allowed_bytes = self._full_bytes = allowed_bytes
@@ -252,3 +254,6 @@ class GrpcStream:
         self._hold(-self._held_bytes)
         self._connection.forget(self)
         self.receiver = NOBODY
+        if self.on_over is not None:
+            on_over, self.on_over = self.on_over, None
+            on_over()

@@ -16,6 +16,7 @@ from collections.abc import Awaitable, MutableMapping
 from functools import partial
 from typing import Any, Final, Protocol
 
+from tarry.core.access import Caller
 from tarry.http.application import Application, Endpoint, Given, Outcome, Settling
 from tarry.http.errors import BadChunk, BadHead, BodyTooLarge, BodyTooSlow, Gone
 from tarry.http.head import HEAD_END, Heads
@@ -44,6 +45,12 @@ class Seats(Protocol):
 
     def leave(self, connection: "HttpConnection") -> None:
         """A connection is gone."""
+
+    def hold(self, connection: "HttpConnection", caller: Caller) -> None:
+        """A connection has a request of this caller from now on; raises `Unavailable` if that has its share of them."""
+
+    def release(self, connection: "HttpConnection") -> None:
+        """A connection has no request any more."""
 
 
 class HttpConnection(asyncio.Protocol):
@@ -184,6 +191,7 @@ class HttpConnection(asyncio.Protocol):
         self._body = None
         try:
             endpoint = self._endpoint = self._app.open(request)
+            self._seats.hold(self, request.caller)
         except Exception as error:  # noqa: BLE001 - whatever it is, the door's table says it
             self._respond(request, self._app.refuse(request, error))
         else:
@@ -392,6 +400,7 @@ class HttpConnection(asyncio.Protocol):
     def _finish(self) -> None:
         """The response is sent: wait for the next request, or begin it."""
         self._request = self._endpoint = self.sender = None
+        self._seats.release(self)
         if not self.keep_alive:
             self.transport.close()
             return

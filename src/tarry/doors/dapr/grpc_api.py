@@ -17,9 +17,10 @@ from google.protobuf.any_pb2 import Any as AnyMessage
 from google.rpc import error_details_pb2, status_pb2
 
 from tarry.core.access import Access, Caller
-from tarry.core.errors import Forbidden
+from tarry.core.errors import Forbidden, Unavailable
 from tarry.core.faults import told
 from tarry.core.rights import DAPR_GRPC, PASSED_ON, right_of
+from tarry.core.shares import Shares
 from tarry.doors.dapr import errors
 from tarry.doors.dapr.cloudevents import Trace, parent_in_binary, trace_of
 from tarry.doors.dapr.errors import DOMAIN, Refusal, spend
@@ -51,7 +52,9 @@ class GrpcApi:
         access: Access,
         metadata: Metadata,
         passing: "GrpcPassing | None",
+        max_calls: int,
     ) -> None:
+        self._places = Shares(max_calls, "calls", access)
         self._publishing = publishing
         self._streams = streams
         self._access = access
@@ -68,14 +71,24 @@ class GrpcApi:
             )
         }
 
+    @property
+    def calls(self) -> int:
+        """Number of calls under way."""
+        return self._places.taken
+
     def admit(self, call: Call) -> None:
-        """Refuse a call whose token is not known, or over its rate, whatever it asks for."""
+        """Refuse a call whose token is not known, over its rate or over its share, whatever it asks for."""
         token = None if self._access.is_open else _token(call)
         call.caller = self._access.known(token)
         with _refusals(call):
             if call.caller is None:
                 raise Refusal(errors.TOKEN, "invalid api token")
             spend(call.caller)
+            try:
+                self._places.take(call.caller)
+            except Unavailable as full:
+                raise Refusal(errors.TOO_MANY_AT_ONCE, str(full)) from None
+            call.when_over(partial(self._places.give_back, call.caller))
 
     def unary(self, path: str) -> Unary | None:
         """The function that serves a method with one message each way."""

@@ -5,7 +5,7 @@ from math import ceil
 
 from tarry.core.access import Access, Caller
 from tarry.core.browser import check_browser
-from tarry.core.errors import Forbidden
+from tarry.core.errors import Forbidden, Unavailable
 from tarry.core.faults import told
 from tarry.core.limits import SECOND_MS
 from tarry.core.rights import PASSED_ON, Right
@@ -94,6 +94,9 @@ class HttpApi:
         """An error in Dapr's words."""
         if isinstance(error, Refusal):
             return refused(error)
+        if isinstance(error, Unavailable):
+            # The listener has no place for another request of this token.
+            return refused(Refusal(errors.TOO_MANY_AT_ONCE, str(error)))
         if isinstance(error, BodyTooLarge):
             text = f"the request is larger than {error.limit} bytes"
             return refused(Refusal(errors.TOO_LARGE, text), close=error.cut_short)

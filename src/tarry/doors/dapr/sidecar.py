@@ -64,7 +64,9 @@ class Sidecar:
         self._grpc_passing = None if app.sidecar_grpc is None else GrpcPassing(app.sidecar_grpc, OPTIONS)
         self.http_api = HttpApi(self.publishing, access, self.metadata, self._passing, app.max_body_bytes)
         self._streams = Streams(self._subscribing)
-        self.grpc_api = GrpcApi(self.publishing, self._streams, access, self.metadata, self._grpc_passing)
+        self.grpc_api = GrpcApi(
+            self.publishing, self._streams, access, self.metadata, self._grpc_passing, app.max_calls
+        )
         self._channel: Channel | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 

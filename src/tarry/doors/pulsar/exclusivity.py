@@ -39,7 +39,7 @@ class Producing:
         self.by_name: dict[str, Claimant] = {}
         self.epoch = epoch
         self._waiting: dict[Claimant, Callable[[], None]] = {}
-        """Those that want the topic for themselves, the first one first, and what tells them that it is theirs."""
+        """Claimants that want the topic for themselves, the first one first, each with the callback for its turn."""
 
     @property
     def idle(self) -> bool:

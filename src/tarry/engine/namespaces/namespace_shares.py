@@ -19,7 +19,7 @@ class NamespaceShares:
     def check(
         self, namespace: str, limit: int, taken: int, held: int, more: int, what: str, cure: str
     ) -> None:
-        """Raise `Conflict` if a namespace that holds so much of what is taken may not have more of it now."""
+        """Raise `Conflict` for a namespace that has its share and asks for more."""
         if self._shared() and not is_within_share(limit, taken, held, more):
             raise Conflict(
                 f"{namespace} has its share of {what}, which all namespaces have together: {cure}", "full"

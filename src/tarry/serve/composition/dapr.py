@@ -70,7 +70,7 @@ class DaprDoor:
         for (app, resources), listener, server in listening:
             sidecar = Sidecar(app, resources, engine, self._access)
             self.sidecars[app.app_id] = sidecar
-            await listener.start(traced_app(sidecar.http_api, engine))
+            await listener.start(traced_app(sidecar.http_api, engine), self._access)
             await server.start(traced_rpc(sidecar.grpc_api, engine))
         self._outlet.open(self._find, engine.schedule, engine.clock.now_ms)
         for sidecar in self.sidecars.values():

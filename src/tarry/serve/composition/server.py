@@ -231,7 +231,7 @@ class Server:
         """
         config, listener = self._config, self._bind()
         node = self._node = cluster_node(config, self._folder, self._clock, self._url)
-        await listener.start(node.app(self._access, door_settings(config)))
+        await listener.start(node.app(self._access, door_settings(config)), self._access)
         owning = asyncio.create_task(self._own(node))
         others = [asyncio.create_task(stop.wait()), asyncio.create_task(self._follow(node))]
         try:
@@ -320,7 +320,7 @@ class Server:
         # What a start costs is nobody's turn.
         self._watchdog.start()
         if self._node is None:
-            await listener.start(traced_app(self._app, engine))
+            await listener.start(traced_app(self._app, engine), self._access)
         else:
             listener.change(traced_app(self._app, engine))
         for address in self.addresses:

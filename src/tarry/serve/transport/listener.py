@@ -12,6 +12,8 @@ from collections import OrderedDict
 from typing import Any
 
 from tarry.config.listening import Listening
+from tarry.core.access import ANYBODY, Access, Caller
+from tarry.core.shares import Shares
 from tarry.http.application import Application
 from tarry.http.connection import HttpConnection
 from tarry.http.head import Heads
@@ -37,15 +39,20 @@ class Listener:
         self._all_gone: asyncio.Event | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         """Requests that are served in tasks."""
+        self._shares: Shares | None = None
+        self._holders: dict[HttpConnection, Caller] = {}
+        """Connections with a request, and whose it is."""
 
     def bind(self) -> str:
         """Take the address, so that a taken one is told before anything is opened; gives the URL."""
         self._socket = taken(self._settings, self._part.name)
         return f"{'https' if self._settings.tls_cert else 'http'}://{shown(self._socket.getsockname())}"
 
-    async def start(self, app: Application) -> None:
-        """Begin to accept, for an application."""
+    async def start(self, app: Application, access: Access | None = None) -> None:
+        """Begin to accept, for an application; those who have this access share the connections that have requests."""
         assert self._socket is not None, "bind first"
+        if access is not None:
+            self._shares = Shares(self._part.limit, "requests under way", access)
         self._app = app
         heads = Heads()
 
@@ -80,8 +87,21 @@ class Listener:
     def leave(self, client: HttpConnection) -> None:
         """A connection is gone."""
         self._part.leave(client)
+        self.release(client)
         if not self._part.open and self._all_gone is not None:
             self._all_gone.set()
+
+    def hold(self, client: HttpConnection, caller: Caller) -> None:
+        """See `Seats`. Whoever need not say who it is has its answer at once."""
+        if self._shares is not None and caller is not ANYBODY:
+            self._shares.take(caller)
+            self._holders[client] = caller
+
+    def release(self, client: HttpConnection) -> None:
+        """See `Seats`."""
+        caller = self._holders.pop(client, None)
+        if caller is not None and self._shares is not None:
+            self._shares.give_back(caller)
 
     # Time
 
