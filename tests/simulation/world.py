@@ -18,7 +18,7 @@ from tarry.engine.answer import Answer, failed
 from tarry.engine.bodies.bodies import AGAIN_MS
 from tarry.engine.dispatch.awaited_bodies import ORDER_WAITS_MS
 from tarry.engine.engine import Engine
-from tarry.engine.flights.flights import Told
+from tarry.engine.flights.flights import OnVerdicts
 from tarry.testing.clock import SimulatedClock
 from tarry.testing.disk import SimulatedCrash
 from tarry.testing.log import SimulatedLog
@@ -70,7 +70,7 @@ class WatchedOutlet(SimulatedOutlet):
         super().__init__(outlet.clock, outlet.together)
         self._watch = watch
 
-    def launch(self, outlet: Outlet, deliveries: Sequence[Delivery], told: Told) -> None:
+    def launch(self, outlet: Outlet, deliveries: Sequence[Delivery], told: OnVerdicts) -> None:
         super().launch(outlet, deliveries, told)
         for attempt in self.under_way[-len(deliveries) :]:
             self._watch(attempt)

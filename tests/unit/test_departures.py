@@ -10,7 +10,7 @@ from tarry.core.delivery import Delivered, Delivery, Outlet, Refused, Retry, Ver
 from tarry.core.errors import TarryError
 from tarry.core.message import Message
 from tarry.engine.flights.flight import DEPARTURE_BYTES
-from tarry.engine.flights.flights import Told
+from tarry.engine.flights.flights import OnVerdicts
 from tarry.engine.loop.driver import launcher
 from tarry.engine.settings import EngineSettings
 from tarry.ledger.ledger import LedgerSettings
@@ -33,7 +33,7 @@ class Calls(Bench):
         self.calls: list[list[bytes]] = []
         launch = self.outlet.launch
 
-        def kept(outlet: Outlet, deliveries: Sequence[Delivery], told: Told) -> None:
+        def kept(outlet: Outlet, deliveries: Sequence[Delivery], told: OnVerdicts) -> None:
             self.calls.append([delivery.payload for delivery in deliveries])
             launch(outlet, deliveries, told)
 

@@ -3,10 +3,10 @@
 import itertools
 
 from tarry.core.ids import Ids
-from tarry.doors.matrix.futures_tokens import Action, Tokens
+from tarry.doors.matrix.futures_tokens import TokenAction, Tokens
 
 IDS = Ids(bytes(range(32)))
-ACTIONS: list[Action] = ["send", "cancel", "refresh"]
+ACTIONS: list[TokenAction] = ["send", "cancel", "refresh"]
 
 
 def test_a_token_says_its_action_and_its_message() -> None:

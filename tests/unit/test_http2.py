@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tarry.grpc import frames, huffman
 from tarry.grpc.connection import CALLS_AT_ONCE, MAX_BLOCK_BYTES, WINDOW_BYTES
 from tarry.grpc.frames import END_HEADERS, END_STREAM, PADDED, ErrorCode, frame, number
-from tarry.grpc.hpack import TABLE_BYTES, BadBlock, BlockReader, Fields, TooManyFields, written
+from tarry.grpc.hpack import TABLE_BYTES, BadBlock, BlockReader, HeaderFields, TooManyFields, written
 from tarry.grpc.request import request_of, status_fields
 from tests.unit.http2_kit import CALL, Client, Echo, message
 
@@ -122,7 +122,7 @@ def test_any_block_is_read_or_refused(block: bytes) -> None:
 # Calls
 
 
-def asked(stream: int, *pieces: bytes, fields: Fields = CALL) -> bytes:
+def asked(stream: int, *pieces: bytes, fields: HeaderFields = CALL) -> bytes:
     """A call whose data come in pieces."""
     flags = [0] * (len(pieces) - 1) + [END_STREAM]
     return frame(frames.HEADERS, END_HEADERS, stream, written(*fields)) + b"".join(

@@ -5,7 +5,7 @@ import pytest
 from tarry.grpc import calm, frames
 from tarry.grpc.ended import REMEMBERED_CUT, EndedStreams
 from tarry.grpc.frames import END_HEADERS, END_STREAM, PADDED, ErrorCode, frame, number
-from tarry.grpc.hpack import Fields, written
+from tarry.grpc.hpack import HeaderFields, written
 from tests.unit.http2_kit import CALL, Client, Echo, message
 
 HEADERS = frame(frames.HEADERS, END_HEADERS, 1, written(*CALL))
@@ -50,7 +50,7 @@ def reset_code(client: Client, stream: int) -> int | None:
         (*CALL, (b"content-length", b"6"), (b"content-length", b"7")),
     ],
 )
-def test_a_malformed_request_ends_its_stream_and_no_other(fields: Fields) -> None:
+def test_a_malformed_request_ends_its_stream_and_no_other(fields: HeaderFields) -> None:
     client = held()
     client.call(1, b"under way")
     client.call(3, b"x", fields)

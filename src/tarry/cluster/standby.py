@@ -37,7 +37,7 @@ NEVER: Final = 1 << 63
 
 log = logging.getLogger(__name__)
 
-Told = Callable[[ReplicatedLog | Exception], object]
+OnTurn = Callable[[ReplicatedLog | Exception], object]
 """Told, in the thread, once: the log that is this node's now, or why it never can be."""
 
 
@@ -93,7 +93,7 @@ class Standby:
         folder: str,
         node: LogNode,
         clock: SteadyClock,
-        told: Told,
+        told: OnTurn,
         snapshots: Snapshots | None = None,
         partition: FollowedPartition | None = None,
     ) -> None:

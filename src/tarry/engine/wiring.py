@@ -29,7 +29,7 @@ from tarry.engine.bodies.bodies import Bodies
 from tarry.engine.bodies.body_sizes import BodySizes
 from tarry.engine.bodies.readahead import Readahead
 from tarry.engine.bulk_commands.bulk_commands import BulkCommands
-from tarry.engine.bulk_commands.walk import CommandWalk, Lists
+from tarry.engine.bulk_commands.walk import CommandWalk, GetPage
 from tarry.engine.dispatch.dispatcher import Dispatcher
 from tarry.engine.due.horizon import Horizon, Offload
 from tarry.engine.due.postponed import Postponed
@@ -139,7 +139,7 @@ class EngineParts(Struct, frozen=True, kw_only=True):
     commands: Commands
     hearing: Hearing
     pausing: Pausing
-    lists: Lists
+    lists: GetPage
     """Pages of messages, whatever state they ask for."""
     bulk_commands: BulkCommands
     retries: Retries

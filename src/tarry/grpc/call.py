@@ -16,7 +16,7 @@ from google.protobuf.message import DecodeError
 
 from tarry.core.access import Caller
 from tarry.core.faults import told
-from tarry.grpc.hpack import Fields
+from tarry.grpc.hpack import HeaderFields
 from tarry.grpc.request import (
     ANSWER,
     ENCODINGS,
@@ -283,10 +283,10 @@ class Call:
             self._task.cancel()
 
 
-def opening(service: Service, max_message_bytes: int) -> Callable[[GrpcStream, Fields], Receiver]:
+def opening(service: Service, max_message_bytes: int) -> Callable[[GrpcStream, HeaderFields], Receiver]:
     """The opener of a connection's streams: each begins a call of the service."""
 
-    def open_(stream: GrpcStream, fields: Fields) -> Receiver:
+    def open_(stream: GrpcStream, fields: HeaderFields) -> Receiver:
         request = request_of(fields)
         stream.owed_bytes = request.content_length
         if request.http_status != 200:

@@ -27,7 +27,7 @@ from tarry.grpc.frames import (
     frame,
     number,
 )
-from tarry.grpc.hpack import BadBlock, BlockReader, Fields, TooManyFields
+from tarry.grpc.hpack import BadBlock, BlockReader, HeaderFields, TooManyFields
 from tarry.grpc.sending import Output, Sending
 from tarry.grpc.stream import WITHIN_S, GrpcStream, Receiver
 
@@ -46,7 +46,7 @@ STUCK_PER_STRAIN: Final = 16
 log = logging.getLogger("tarry.dapr")
 
 
-Open = Callable[[GrpcStream, Fields], Receiver]
+Open = Callable[[GrpcStream, HeaderFields], Receiver]
 """Called with each stream that a client begins, and its fields; raises `StreamBroken` for fields that are no request."""
 
 
@@ -176,7 +176,7 @@ class GrpcConnection(Sending):
     def _begin(self, id_: int, flags: int, block: bytes) -> None:
         """A block is complete. It is read in any case: the table of fields goes on with it."""
         try:
-            fields: Fields | None = self._fields.read(block)
+            fields: HeaderFields | None = self._fields.read(block)
         except BadBlock as error:
             raise Broken(
                 ErrorCode.COMPRESSION_ERROR, f"the header block cannot be read (RFC 7541): {error}"
@@ -211,7 +211,7 @@ class GrpcConnection(Sending):
         self._served += 1
         stream.come_whole()
 
-    def _trailers(self, id_: int, flags: int, fields: Fields) -> None:
+    def _trailers(self, id_: int, flags: int, fields: HeaderFields) -> None:
         """A second block of a stream is its end."""
         stream = self.streams.get(id_)
         if self._ended.by_client(id_) or (stream is not None and stream.whole):

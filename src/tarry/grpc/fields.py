@@ -3,7 +3,7 @@
 from typing import Final
 
 from tarry.grpc.frames import ErrorCode, StreamBroken
-from tarry.grpc.hpack import Fields
+from tarry.grpc.hpack import HeaderFields
 
 _ASKED: Final = frozenset((b":method", b":scheme", b":path"))
 """The pseudo-fields that every request has."""
@@ -14,7 +14,7 @@ _OF_CONNECTIONS: Final = frozenset(
 """Fields of HTTP/1.1 that have no meaning on a stream."""
 
 
-def check_request(fields: Fields) -> None:
+def check_request(fields: HeaderFields) -> None:
     """Raise `StreamBroken` for fields that are no request."""
     said: set[bytes] = set()
     ordinary = False
@@ -34,14 +34,14 @@ def check_request(fields: Fields) -> None:
     _need((b":path", b"") not in fields, ":path is not empty (RFC 9113 §8.3.1)")
 
 
-def check_trailers(fields: Fields) -> None:
+def check_trailers(fields: HeaderFields) -> None:
     """Raise `StreamBroken` for fields that cannot stand behind a request."""
     for name, value in fields:
         _need(name[:1] != b":", "trailers have no pseudo-fields (RFC 9113 §8.1)")
         _check_ordinary(name, value)
 
 
-def content_length(fields: Fields) -> int | None:
+def content_length(fields: HeaderFields) -> int | None:
     """The length that a request announces for its data, if it does; raises `StreamBroken`."""
     said = {value for name, value in fields if name == b"content-length"}
     if not said:

@@ -10,7 +10,7 @@ from typing import Final
 from tarry.grpc import huffman
 
 Field = tuple[bytes, bytes]
-Fields = tuple[Field, ...]
+HeaderFields = tuple[Field, ...]
 
 TABLE_BYTES: Final = 4096
 """Maximum bytes of a client's table: the size in force if nothing is said."""
@@ -27,7 +27,7 @@ _NAMES: Final = (
     "last-modified|link|location|max-forwards|proxy-authenticate|proxy-authorization|range|referer|refresh|retry-after|"
     "server|set-cookie|strict-transport-security|transfer-encoding|user-agent|vary|via|www-authenticate"
 )
-STATIC: Final[Fields] = tuple(
+STATIC: Final[HeaderFields] = tuple(
     (name.encode(), value.encode()) for name, _, value in (one.partition(" ") for one in _NAMES.split("|"))
 )
 """The fields that every table begins with; the first has number 1."""
@@ -49,10 +49,10 @@ class BlockReader:
         self._table: deque[Field] = deque()
         self._table_bytes = 0
         self._limit_bytes = TABLE_BYTES
-        self._known: dict[bytes, Fields] = {}
+        self._known: dict[bytes, HeaderFields] = {}
         """Blocks that were read since the table last changed."""
 
-    def read(self, block: bytes) -> Fields:
+    def read(self, block: bytes) -> HeaderFields:
         """The fields of a block; raises `BadBlock` or `TooManyFields`."""
         known = self._known.get(block)
         if known is not None:
@@ -69,7 +69,7 @@ class BlockReader:
             self._known[block] = fields
         return fields
 
-    def _read(self, block: bytes) -> tuple[Fields, bool]:
+    def _read(self, block: bytes) -> tuple[HeaderFields, bool]:
         fields: list[Field] = []
         changed = False
         at, end = 0, len(block)

@@ -8,7 +8,7 @@ from typing import Final
 from msgspec import Struct
 
 from tarry.grpc.fields import check_request, content_length
-from tarry.grpc.hpack import Field, Fields, written
+from tarry.grpc.hpack import Field, HeaderFields, written
 
 Pair = tuple[str, str | bytes]
 """A name and a value of a call's metadata; where the name ends in `-bin` the value is bytes."""
@@ -39,7 +39,7 @@ class GrpcRequest(Struct, frozen=True):
 
 
 @lru_cache(maxsize=256)
-def request_of(fields: Fields) -> GrpcRequest:
+def request_of(fields: HeaderFields) -> GrpcRequest:
     """The request that header fields describe; raises `StreamBroken`. Nearly all calls of a client have the same ones."""
     check_request(fields)
     said = {name.decode("latin-1"): value for name, value in fields}
@@ -58,7 +58,7 @@ def request_of(fields: Fields) -> GrpcRequest:
     )
 
 
-def _metadata(fields: Fields) -> Iterable[Pair]:
+def _metadata(fields: HeaderFields) -> Iterable[Pair]:
     for raw, value in fields:
         name = raw.decode("latin-1")
         if (name.startswith((":", "grpc-")) and name != "grpc-trace-bin") or name in _OWN:

@@ -7,13 +7,13 @@ from functools import cached_property
 from tarry.http.request import Request
 from tarry.http.response import Response
 
-Headers = tuple[tuple[bytes, bytes], ...]
+HeaderTuple = tuple[tuple[bytes, bytes], ...]
 
 
 class Fixed:
     """A content with its headers. It is compressed when somebody first takes that."""
 
-    def __init__(self, content: bytes, headers: Headers) -> None:
+    def __init__(self, content: bytes, headers: HeaderTuple) -> None:
         self._content = content
         self._headers = (*headers, (b"vary", b"accept-encoding"))
         self._tag = hashlib.sha256(content).hexdigest()[:32].encode()
@@ -28,11 +28,11 @@ class Fixed:
         return Response(200, headers, content)
 
     @property
-    def _plain(self) -> tuple[bytes, Headers, bytes]:
+    def _plain(self) -> tuple[bytes, HeaderTuple, bytes]:
         return b'"%s"' % self._tag, self._headers, self._content
 
     @cached_property
-    def _short(self) -> tuple[bytes, Headers, bytes]:
+    def _short(self) -> tuple[bytes, HeaderTuple, bytes]:
         headers = (*self._headers, (b"content-encoding", b"gzip"))
         return b'"%s-gzip"' % self._tag, headers, gzip.compress(self._content, mtime=0)
 

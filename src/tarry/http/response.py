@@ -7,6 +7,8 @@ from http import HTTPStatus
 from typing import Final, Protocol
 
 Headers = Sequence[tuple[bytes, bytes]]
+HeaderList = list[tuple[bytes, bytes]]
+"""Headers to which more are added."""
 """Names in lower case, and values."""
 
 STATUS_LINES: Final = {

@@ -66,7 +66,7 @@ class _Node(Generic[R]):
         self.route: Route[R] | None = None
 
 
-Found = tuple[Route[R], tuple[bytes, ...]]
+FoundRoute = tuple[Route[R], tuple[bytes, ...]]
 """A route, and the open parts of the path, still quoted."""
 
 
@@ -77,7 +77,7 @@ class Routes(Generic[R]):
         """`empty_parts`: an open part may be empty. Raises `ValueError` for two rows with one method and path."""
         self.rows = tuple(rows)
         self._root: _Node[R] = _Node()
-        self._fixed: dict[bytes, Found[R]] = {}
+        self._fixed: dict[bytes, FoundRoute[R]] = {}
         """Routes without open parts, by their paths."""
         self._empty_parts = empty_parts
         for row in self.rows:
@@ -105,13 +105,13 @@ class Routes(Generic[R]):
         if not route.names:
             self._fixed[row.path.encode()] = route, ()
 
-    def find(self, path: bytes) -> Found[R] | None:
+    def find(self, path: bytes) -> FoundRoute[R] | None:
         """The route of a path."""
         return self._fixed.get(path) or self._walk(self._root, path.split(b"/"), 0, ())
 
     def _walk(
         self, node: _Node[R], parts: list[bytes], at: int, params: tuple[bytes, ...]
-    ) -> Found[R] | None:
+    ) -> FoundRoute[R] | None:
         if at == len(parts):
             return None if node.route is None else (node.route, params)
         part = parts[at]

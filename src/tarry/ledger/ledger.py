@@ -36,7 +36,7 @@ from tarry.ledger.recovery import Recovered, recover
 from tarry.ledger.replay import Frame
 from tarry.ledger.segment import BLOCK_BYTES, SegmentHeader, SegmentInfo, begin_segment
 from tarry.ledger.spares import Spares
-from tarry.ledger.writer import Defer, Done, Post, Queued, Writer
+from tarry.ledger.writer import Defer, OnDurable, Post, Queued, Writer
 
 MIN_SEGMENT_BYTES: Final = BLOCK_BYTES + 512
 MAX_SEGMENT_BYTES: Final = 1 << 31
@@ -231,11 +231,11 @@ class Ledger:
         """Whether no spare segment could be prepared: only essential units are taken."""
         return self._spares.error is not None
 
-    def append(self, records: Sequence[Encoded], done: Done, *, essential: bool = False) -> int:
+    def append(self, records: Sequence[Encoded], done: OnDurable, *, essential: bool = False) -> int:
         """Append records as one unit; see `append_unit`."""
         return self.append_unit(unit_of(records), done, essential=essential)
 
-    def append_unit(self, unit: Unit, done: Done, *, essential: bool = False) -> int:
+    def append_unit(self, unit: Unit, done: OnDurable, *, essential: bool = False) -> int:
         """Give a unit its seqs, queue it, and return the first of them.
 
         The unit is stored as a whole or not at all. `done(None)` is called once it is durable, in the order of

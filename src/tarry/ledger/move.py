@@ -44,7 +44,7 @@ from tarry.ledger.segment import BLOCK_BYTES, Segment, segment_number
 UNTOLD_BYTES: Final = 8 << 20
 """So much may be on its way to the log."""
 
-Told = Callable[[str, int], None]
+OnProgress = Callable[[str, int], None]
 """Told of the step that runs, and of the bytes that it has done so far."""
 
 
@@ -80,7 +80,7 @@ class MoveIn:
         disk: Disk,
         folder: str,
         node: LogNode,
-        told: Told = lambda _step, _done: None,
+        told: OnProgress = lambda _step, _done: None,
         part_bytes: int = PART_BYTES,
     ) -> None:
         """Find the ledger in the folder, whose lock the caller holds; raises `Conflict` if there is none to be moved."""
@@ -310,7 +310,7 @@ def move_out(
     now_ms: int,
     nonce: bytes,
     before_last: Callable[[bytes], object],
-    told: Told = lambda _step, _done: None,
+    told: OnProgress = lambda _step, _done: None,
 ) -> MovedLedger:
     """Move a ledger out of its log, into the copy in a folder whose lock the caller holds; it is a ledger of its own then.
 

@@ -32,7 +32,7 @@ from tarry.ledger.segment_space import SegmentSpace
 from tarry.ledger.spares import Spares
 from tarry.ledger.wakeup import Wakeup
 
-Done = Callable[[TarryError | None], None]
+OnDurable = Callable[[TarryError | None], None]
 Post = Callable[[Callable[[], None]], object]
 """Brings a callable to the engine's thread; what it returns is not used."""
 
@@ -55,7 +55,7 @@ class Queued(Struct, frozen=True):
 
     unit: Unit
     content_bytes: int
-    done: Done
+    done: OnDurable
 
 
 class TakenUnits(Struct, frozen=True, gc=False):
@@ -317,7 +317,7 @@ class Writer:
             self.finished_bytes += sum([queued.content_bytes for queued in batch])
             self._call_back([queued.done for queued in batch], Unavailable(reason))
 
-    def _call_back(self, dones: list[Done], error: TarryError | None) -> None:
+    def _call_back(self, dones: list[OnDurable], error: TarryError | None) -> None:
         dones.append(self._tell_space)
         if self._post is None:
             _run(dones, error)
@@ -396,7 +396,7 @@ def _is_shortage(error: OSError | MemoryError) -> bool:
     return isinstance(error, MemoryError) or error.errno in (EMFILE, ENFILE)
 
 
-def _run(dones: list[Done], error: TarryError | None) -> None:
+def _run(dones: list[OnDurable], error: TarryError | None) -> None:
     """Call every callback, whatever the others do; the first fault is raised at the end."""
     fault: Exception | None = None
     for done in dones:

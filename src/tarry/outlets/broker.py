@@ -13,7 +13,7 @@ from urllib.parse import unquote
 from tarry.core.delivery import Delivery, Missing, Refused, Retry, Verdict
 from tarry.core.errors import Invalid
 from tarry.outlets.dapr.delivery import CONTENT_TYPE
-from tarry.outlets.dapr.publishing import BULK, CallsUnderWay, Publisher, Verdicts, order_key, publish
+from tarry.outlets.dapr.publishing import BULK, CallsUnderWay, Publisher, VerdictsById, order_key, publish
 
 SCHEME: Final = "broker"
 ALL_NAMESPACES: Final = "*"
@@ -113,7 +113,7 @@ class BrokerOutlet:
         broker = self._find(name)
         if broker is None:
             return [Missing(f"there is no broker component {name}")] * len(deliveries)
-        verdicts: Verdicts = {
+        verdicts: VerdictsById = {
             one.id: Missing(f"the broker component {name} is not open to namespace {one.namespace} any more")
             for one in deliveries
             if not self._is_open(name, one.namespace)

@@ -24,7 +24,7 @@ from tarry.ledger.follow import FolderFollower
 from tarry.ledger.log.envelope import LogClaim
 from tarry.ledger.log.fold import LogPosition
 from tarry.ledger.log.replicated_log import LogNode
-from tarry.ledger.move import MovedLedger, MoveIn, Told, move_out
+from tarry.ledger.move import MovedLedger, MoveIn, OnProgress, move_out
 from tarry.registry.registry import REGISTRY_FILE, Registry
 from tarry.registry.shared_snapshots import SnapshotOrigin
 from tarry.registry.snapshots import BACKUP, remove_snapshot
@@ -95,7 +95,7 @@ class Move:
             goes_on=end > 0,
         )
 
-    def into_log(self, told: Told) -> MovedLedger:
+    def into_log(self, told: OnProgress) -> MovedLedger:
         """Move the ledger into the log; may be done again after a crash."""
         self.plan_in()
         mover = MoveIn(self._partition, RealDisk(), str(self._folder.ledger), self._node, told)
@@ -143,7 +143,7 @@ class Move:
             goes_on=state is not None and state.claim.moving == "out",
         )
 
-    def out_of_log(self, told: Told) -> MovedLedger:
+    def out_of_log(self, told: OnProgress) -> MovedLedger:
         """Move the ledger out of the log, into this data folder; may be done again after a crash."""
         self.plan_out()
         disk, ledger = RealDisk(), self._folder.ledger

@@ -25,7 +25,7 @@ from tarry.ledger.ledger import Ledger
 from tarry.ledger.record import Adopt, CancelBatch, Key, Kind, Lower, Mark, StagedFile, decode
 from tarry.ledger.watermark import Watermark
 
-Row = tuple[int, bytes]
+IndexPut = tuple[int, bytes]
 """The lane and the body of a version."""
 
 STAGED_ONLY: Final = -1
@@ -50,7 +50,7 @@ class SimulatedIndex:
         """How often a version was read whose files were gone."""
         self._cursor = 0
         self._passed = Watermark()
-        self._puts: dict[Key, Row] = {}
+        self._puts: dict[Key, IndexPut] = {}
         self._dels: set[Key] = set()
         self._files: dict[str, list[StagedRow]] = {}
         """Staged files, by path."""
@@ -72,9 +72,9 @@ class SimulatedIndex:
         """Whether the files of a version are still there; files of batches always are."""
         return version == STAGED_ONLY or version >= self._oldest
 
-    def rows_of(self, files: Sequence[StagedFile], first_seq: int, floor_ms: int) -> dict[Key, Row]:
+    def rows_of(self, files: Sequence[StagedFile], first_seq: int, floor_ms: int) -> dict[Key, IndexPut]:
         """The rows of adopted files, each with its key: none fires before the floor (R10). A file that is missing has none."""
-        found: dict[Key, Row] = {}
+        found: dict[Key, IndexPut] = {}
         for file in files:
             for seq, row in enumerate(self._files.get(file.path, ()), first_seq):
                 early = row.fire_at_ms < floor_ms
@@ -184,7 +184,7 @@ class SimulatedView:
         index: SimulatedIndex,
         version: int,
         cursor: int,
-        puts: dict[Key, Row],
+        puts: dict[Key, IndexPut],
         dels: set[Key],
     ) -> None:
         self.cursor = cursor

@@ -50,7 +50,7 @@ from tarry.index.progress import Progress
 
 _log = logging.getLogger(__name__)
 
-Page = Callable[[Request], Response]
+PageEndpoint = Callable[[Request], Response]
 
 METRICS: Final = "/metrics"
 
@@ -65,7 +65,7 @@ class HttpApp:
         settings: HttpSettings,
         progress: Callable[[], Progress | None],
         mounts: Mapping[str, Application],
-        pages: Mapping[str, Page],
+        pages: Mapping[str, PageEndpoint],
         figures: Sequence[AnyFigure],
         cluster: Callable[[], ClusterFigures | None],
     ) -> None:
@@ -175,7 +175,7 @@ def build_app(
     settings: HttpSettings,
     progress: Callable[[], Progress | None] = lambda: None,
     mounts: Mapping[str, Application] | None = None,
-    pages: Mapping[str, Page] | None = None,
+    pages: Mapping[str, PageEndpoint] | None = None,
     figures: Sequence[AnyFigure] = (),
     cluster: Callable[[], ClusterFigures | None] = lambda: None,
 ) -> HttpApp:

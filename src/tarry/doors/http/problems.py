@@ -14,11 +14,11 @@ from msgspec import Struct
 from tarry.core import errors
 from tarry.core.errors import TarryError
 from tarry.core.limits import SECOND_MS
+from tarry.http.response import HeaderList
 
 PROBLEM_TYPE: Final = b"application/problem+json"
 UNAVAILABLE_RETRY_MS: Final = SECOND_MS
 
-Headers = list[tuple[bytes, bytes]]
 
 _log = logging.getLogger(__name__)
 
@@ -44,7 +44,7 @@ class HttpRefusal(TarryError):
     """A refusal that only HTTP knows: what is wrong with the request rather than with the message."""
 
     def __init__(
-        self, status: int, code: str, detail: str, headers: Headers | None = None, close: bool = False
+        self, status: int, code: str, detail: str, headers: HeaderList | None = None, close: bool = False
     ) -> None:
         super().__init__(detail)
         self.status = status
@@ -128,9 +128,9 @@ def problem_of(error: TarryError) -> Problem:
     )
 
 
-def headers_of(error: TarryError) -> Headers:
+def headers_of(error: TarryError) -> HeaderList:
     """The headers that go with the problem, its content type among them."""
-    headers: Headers = [(b"content-type", PROBLEM_TYPE), (b"cache-control", b"no-store")]
+    headers: HeaderList = [(b"content-type", PROBLEM_TYPE), (b"cache-control", b"no-store")]
     if (wait_ms := _retry_after_ms(error)) is not None:
         headers.append((b"retry-after", b"%d" % max(1, math.ceil(wait_ms / SECOND_MS))))
     if isinstance(error, HttpRefusal):

@@ -19,9 +19,8 @@ from tarry.core.errors import (
 )
 from tarry.core.message import MessageView
 from tarry.doors.matrix.dialects import SEED, Speech
+from tarry.http.response import HeaderList
 from tarry.outlets.matrix.verdict import KeptError
-
-Headers = list[tuple[bytes, bytes]]
 
 _error_decoder = msgspec.json.Decoder(KeptError)
 
@@ -35,7 +34,7 @@ class MatrixError(TarryError):
         errcode: str,
         text: str,
         fields: Mapping[str, Any] | None = None,
-        headers: Headers | None = None,
+        headers: HeaderList | None = None,
     ) -> None:
         super().__init__(f"{status} {errcode}")
         self.status = status
@@ -57,7 +56,7 @@ def limited(retry_after_ms: int, text: str = "Too many requests.") -> MatrixErro
     return MatrixError(429, "M_LIMIT_EXCEEDED", text, fields, _retry_after(retry_after_ms))
 
 
-def _retry_after(wait_ms: object) -> Headers:
+def _retry_after(wait_ms: object) -> HeaderList:
     return [(b"retry-after", b"%d" % -(-wait_ms // 1000))] if isinstance(wait_ms, int) and wait_ms > 0 else []
 
 

@@ -25,7 +25,7 @@ from tarry.doors.matrix.errors import MatrixError, explain, limited
 from tarry.doors.matrix.event import EventToSend, check_event, event_of, message_of, transaction_of
 from tarry.doors.matrix.futures_asked import GROUP, AskedFuture, read_query
 from tarry.doors.matrix.futures_guesses import Guesses
-from tarry.doors.matrix.futures_tokens import Action, Tokens
+from tarry.doors.matrix.futures_tokens import TokenAction, Tokens
 from tarry.doors.matrix.parts import Parts
 from tarry.doors.matrix.sending import deliver, not_sent
 from tarry.doors.matrix.settings import FUTURES
@@ -54,7 +54,7 @@ class Futures:
         settings = parts.settings
         self._guesses = Guesses(settings.future_guesses, settings.future_guesses_pause_ms)
         self._rates = Rates()
-        self._commands: dict[Action, Callable[[str], Answer[Any]]] = {
+        self._commands: dict[TokenAction, Callable[[str], Answer[Any]]] = {
             "cancel": partial(self._engine.cancel, namespace=FUTURES),
             "refresh": partial(self._engine.restart, namespace=FUTURES),
         }
@@ -166,7 +166,7 @@ class Futures:
             raise limited(wait_ms, "Too many invalid tokens.")
         return source
 
-    def _allowed(self, found: tuple[Action, str] | None) -> tuple[Action, str]:
+    def _allowed(self, found: tuple[TokenAction, str] | None) -> tuple[TokenAction, str]:
         """The future that a token stands for; raises if there is none, or is asked for too often."""
         if found is None:
             raise NotFound("there is no such token")

@@ -9,9 +9,9 @@ from typing import Final, Literal
 
 from tarry.core.ids import Ids
 
-Action = Literal["send", "cancel", "refresh"]
+TokenAction = Literal["send", "cancel", "refresh"]
 
-_MARKS: Final[dict[Action, int]] = {"send": 1, "cancel": 2, "refresh": 3}
+_MARKS: Final[dict[TokenAction, int]] = {"send": 1, "cancel": 2, "refresh": 3}
 _PURPOSE: Final = "matrix-futures"
 
 
@@ -23,13 +23,13 @@ class Tokens:
         self._ids = ids
         self._by_action = {action: Ids(key, mark) for action, mark in _MARKS.items()}
 
-    def make(self, action: Action, id_: str) -> str:
+    def make(self, action: TokenAction, id_: str) -> str:
         """The token for an action on the message of this id."""
         place = self._ids.read(id_)
         assert place is not None, "the engine gives only ids that it can read"
         return self._by_action[action].make(*place)
 
-    def read(self, token: str) -> tuple[Action, str] | None:
+    def read(self, token: str) -> tuple[TokenAction, str] | None:
         """The action and the id of the message that a token stands for; None if it is not one of ours."""
         for action, tokens in self._by_action.items():
             place = tokens.read(token)

@@ -12,9 +12,9 @@ import msgspec
 from msgspec import Struct, ValidationError
 
 from tarry.core.unreadable import UNREADABLE
-from tarry.doors.matrix.errors import Headers, MatrixError
+from tarry.doors.matrix.errors import MatrixError
 from tarry.http.request import Request
-from tarry.http.response import Response
+from tarry.http.response import HeaderList, Response
 
 T = TypeVar("T")
 
@@ -24,13 +24,13 @@ Query = list[tuple[str, str]]
 MAX_BODY_BYTES: Final = 1 << 20
 """An event has 64 KiB of canonical JSON; however it is written, this is enough."""
 
-CORS: Final[Headers] = [
+CORS: Final[HeaderList] = [
     (b"access-control-allow-origin", b"*"),
     (b"access-control-allow-methods", b"GET, HEAD, POST, PUT, DELETE, OPTIONS"),
     (b"access-control-allow-headers", b"X-Requested-With, Content-Type, Authorization, Date"),
     (b"access-control-expose-headers", b"Retry-After"),
 ]
-_JSON_HEADERS: Final[Headers] = [
+_JSON_HEADERS: Final[HeaderList] = [
     (b"content-type", b"application/json"),
     (b"cache-control", b"no-store"),
     *CORS,

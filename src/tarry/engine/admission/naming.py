@@ -31,7 +31,7 @@ from tarry.ledger.record import Put
 
 REPLACED: Final = Ending(reason="replaced by a new message of its name")
 
-Write = Callable[[Sequence[Put], Sequence[Answer[Scheduled]]], None]
+WriteVersions = Callable[[Sequence[Put], Sequence[Answer[Scheduled]]], None]
 """Enqueues first versions as one unit, and settles their answers once that is durable."""
 
 _Name = tuple[str, str]
@@ -60,7 +60,7 @@ class Naming:
         commands: Commands,
         versions: FirstVersions,
         idempotency: Idempotency,
-        write: Write,
+        write: WriteVersions,
     ) -> None:
         self._journal = journal
         self._state = state

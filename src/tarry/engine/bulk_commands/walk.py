@@ -23,7 +23,7 @@ from tarry.engine.state.engine_state import EngineState
 STEP: Final = 100
 """Messages that are acted on in one step: some milliseconds."""
 
-Lists = Callable[[MessageQuery], Answer[MessagePage]]
+GetPage = Callable[[MessageQuery], Answer[MessagePage]]
 
 
 class CommandWalk:
@@ -36,7 +36,7 @@ class CommandWalk:
         finding: Finding,
         commands: Commands,
         retries: Retries,
-        lists: Lists,
+        lists: GetPage,
     ) -> None:
         self._state = state
         self._ids = ids

@@ -40,10 +40,10 @@ from tarry.ledger.record import Claim, Key, Put, Record, decode_put
 
 log = logging.getLogger(__name__)
 
-Told = Callable[[Sequence[tuple[str, Verdict]]], None]
+OnVerdicts = Callable[[Sequence[tuple[str, Verdict]]], None]
 """Told of verdicts on deliveries, by their ids."""
 
-Launch = Callable[[Outlet, Sequence[Delivery], Told], None]
+Launch = Callable[[Outlet, Sequence[Delivery], OnVerdicts], None]
 """Begin to send: call the outlet and give the verdict on each delivery back on the engine's thread, once.
 
 Those that come together are told together. Several deliveries are given to a `BulkOutlet` only.

@@ -1,15 +1,12 @@
 """Units that are entering: enqueued, and not durable yet; and who waits until they are."""
 
 from collections import deque
-from collections.abc import Callable
 
 from tarry.core.errors import TarryError, Unavailable
 from tarry.engine.journal.tenure import DOUBT, Tenure
 from tarry.ledger.frame import Unit
 from tarry.ledger.ledger import Ledger
-
-Done = Callable[[TarryError | None], None]
-"""Told when a unit is durable, or why it never will be."""
+from tarry.ledger.writer import OnDurable
 
 
 class Entering:
@@ -23,7 +20,7 @@ class Entering:
         self._tenure = tenure
         self._units: deque[tuple[int, Unit, int]] = deque()
         """Each with its last seq, and the elapsed time when it was enqueued."""
-        self._waiting: list[tuple[int, Done]] = []
+        self._waiting: list[tuple[int, OnDurable]] = []
 
     def add(self, last_seq: int, unit: Unit) -> None:
         """Take the newest unit."""
@@ -55,7 +52,7 @@ class Entering:
         """Whether another server may own the ledger by now (R15)."""
         return self._tenure is not None and self._tenure.in_doubt
 
-    def when_durable(self, seq: int, callback: Done) -> None:
+    def when_durable(self, seq: int, callback: OnDurable) -> None:
         """Call back once everything up to a seq is durable and has taken effect, or never will be."""
         if self.effective_seq >= seq:
             callback(None)

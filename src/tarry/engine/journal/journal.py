@@ -16,11 +16,12 @@ from tarry.engine.bodies.bodies import Bodies
 from tarry.engine.bodies.body_sizes import BodySizes
 from tarry.engine.due.horizon import Horizon
 from tarry.engine.isolation import Isolation
-from tarry.engine.journal.entering import Done, Entering
+from tarry.engine.journal.entering import Entering
 from tarry.engine.records.changes import Change, Written, written
 from tarry.ledger.frame import Unit
 from tarry.ledger.ledger import Ledger
 from tarry.ledger.record import Kind, Record
+from tarry.ledger.writer import OnDurable
 
 T = TypeVar("T")
 
@@ -92,7 +93,7 @@ class Journal:
         """Whether another server may own the ledger by now (R15)."""
         return self._entering.in_doubt
 
-    def when_durable(self, seq: int, callback: Done) -> None:
+    def when_durable(self, seq: int, callback: OnDurable) -> None:
         """Call back once everything up to a seq is durable and has taken effect, or never will be."""
         self._entering.when_durable(seq, callback)
 
@@ -109,7 +110,7 @@ class Journal:
         """Raise `TooLarge` if a unit of so many bytes can never be appended."""
         self._ledger.check_size(content_bytes)
 
-    def append(self, records: Written | Sequence[Record], done: Done, *, essential: bool = False) -> int:
+    def append(self, records: Written | Sequence[Record], done: OnDurable, *, essential: bool = False) -> int:
         """Enqueue a unit and decide it; gives its first seq. Raises `Unavailable`."""
         new = records if isinstance(records, Written) else written(records)
         unit = new.unit

@@ -15,7 +15,7 @@ from typing import Any, Final
 from tarry.core import faults
 from tarry.core.delivery import BulkOutlet, Delivery, Outlet, Retry, Verdict
 from tarry.engine.engine import Engine
-from tarry.engine.flights.flights import Launch, Told
+from tarry.engine.flights.flights import Launch, OnVerdicts
 from tarry.engine.loop.alarm import Alarm
 from tarry.ledger.wakeup import Wakeup
 
@@ -30,11 +30,11 @@ Fault = Callable[[Exception], None]
 def launcher(loop: asyncio.AbstractEventLoop, fault: Fault) -> Launch:
     """Sending as tasks of the loop. Verdicts that come in one turn of it are told together."""
     tasks: set[asyncio.Task[None]] = set()
-    come: dict[Told, list[tuple[str, Verdict]]] = {}
+    come: dict[OnVerdicts, list[tuple[str, Verdict]]] = {}
     # What is sent belongs to no request, also where it is a request that sets it off.
     own = copy_context()
 
-    async def send(outlet: Outlet, deliveries: Sequence[Delivery], told: Told) -> None:
+    async def send(outlet: Outlet, deliveries: Sequence[Delivery], told: OnVerdicts) -> None:
         try:
             if len(deliveries) > 1 and isinstance(outlet, BulkOutlet):
                 verdicts = await outlet.send_many(deliveries)
@@ -60,7 +60,7 @@ def launcher(loop: asyncio.AbstractEventLoop, fault: Fault) -> Launch:
         except Exception as error:  # noqa: BLE001 - see above
             fault(error)
 
-    def launch(outlet: Outlet, deliveries: Sequence[Delivery], told: Told) -> None:
+    def launch(outlet: Outlet, deliveries: Sequence[Delivery], told: OnVerdicts) -> None:
         task = loop.create_task(send(outlet, deliveries, told), context=own.copy())
         tasks.add(task)
         task.add_done_callback(tasks.discard)

@@ -27,7 +27,7 @@ PIECE_ENTRIES: Final = 1 << 14
 STEP_FILES: Final = 32
 """Files of the index that are looked at in one step."""
 
-Window = tuple[int, int, int]
+TimeWindow = tuple[int, int, int]
 
 
 class Upcoming(Struct, frozen=True, kw_only=True):
@@ -53,7 +53,7 @@ class Counting:
         self._state = state
         self._horizon = horizon
         self._reading = reading
-        self._under_way: dict[Window, Answer[Upcoming]] = {}
+        self._under_way: dict[TimeWindow, Answer[Upcoming]] = {}
 
     def count(self, from_ms: int, to_ms: int, buckets: int) -> Answer[Upcoming]:
         """How many messages are due from one instant until before another, in so many buckets."""
@@ -80,7 +80,7 @@ class Counting:
             count += len(of_door.seqs) - int(self._state.dead.contains_many(of_door.seqs).sum())
         return count
 
-    def _forget(self, window: Window) -> None:
+    def _forget(self, window: TimeWindow) -> None:
         del self._under_way[window]
 
 
@@ -92,7 +92,7 @@ class _Count:
         state: EngineState,
         horizon: Horizon,
         reading: Offload,
-        window: Window,
+        window: TimeWindow,
         answer: Answer[Upcoming],
     ) -> None:
         from_ms, to_ms, buckets = window

@@ -24,7 +24,7 @@ from tarry.ledger.frame import Unit, unit_of
 from tarry.ledger.read_record import PutHead, decode_heads
 from tarry.ledger.record import Entry, Key, Put, Record, encode
 
-Numbers = Sequence[int] | NDArray[np.int64]
+IntColumn = Sequence[int] | NDArray[np.int64]
 
 
 KeyedVersion = tuple[int, tuple[str, str, str], bytes, int, int, int]
@@ -48,12 +48,12 @@ class NewEntries(Struct, frozen=True, gc=False):
 
     topic: str
     first_id: int
-    places: Numbers
+    places: IntColumn
     """The places of their records in the unit."""
     published_at_ms: int
-    sizes: Numbers
+    sizes: IntColumn
     """Bytes of their payloads, or of the versions that they fired."""
-    waiting: Numbers = ()
+    waiting: IntColumn = ()
     """The ids of those that wait for their due instant."""
     sent: Sequence[tuple[str, SentNumbers]] = ()
     """Sequence numbers of producers that came with them."""

@@ -19,7 +19,7 @@ from tarry.registry.registry import EndedRow
 
 BY_COMMAND: Final = "cancelled by command"
 
-Row = tuple[tuple[int], tuple[str | None, int], EndedRow]
+FinalisedRow = tuple[tuple[int], tuple[str | None, int], EndedRow]
 """A row of finalised messages: its key, its searched columns and its value."""
 
 
@@ -55,7 +55,7 @@ def cancelled(entry: Entry, key: Key, now_ms: int) -> Entry:
     )  # fmt: skip
 
 
-def ended_row(entry: Entry, event: Event, at_ms: int) -> Row:
+def ended_row(entry: Entry, event: Event, at_ms: int) -> FinalisedRow:
     """The registry's row of an entry that an event has ended."""
     outcome = next_state(State.SCHEDULED, event)
     origin = entry.origin or entry.carries

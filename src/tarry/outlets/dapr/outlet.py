@@ -18,7 +18,7 @@ from tarry.outlets.dapr.publishing import (
     BULK,
     CallsUnderWay,
     Publisher,
-    Verdicts,
+    VerdictsById,
     all_alike,
     order_key,
     publish,
@@ -91,7 +91,7 @@ class DaprOutlet:
                 verdicts |= await self._publish(target, left)
         return [verdicts[delivery.id] for delivery in deliveries]
 
-    async def _follow_all(self, deliveries: Sequence[Delivery]) -> Verdicts:
+    async def _follow_all(self, deliveries: Sequence[Delivery]) -> VerdictsById:
         """Schedule the next occurrences of repeating messages; gives the verdicts on those that cannot go out now."""
         repeating = [delivery for delivery in deliveries if REPEAT in delivery.headers]
         if not repeating:
@@ -116,7 +116,7 @@ class DaprOutlet:
             return Retry(f"what follows it cannot be scheduled: {error}")
         return None
 
-    async def _publish(self, target: PublishTarget, deliveries: Sequence[Delivery]) -> Verdicts:
+    async def _publish(self, target: PublishTarget, deliveries: Sequence[Delivery]) -> VerdictsById:
         """Give them to the broker; the verdict on each, by its id."""
         assert self._find is not None
         publisher = self._find(target.app_id, target.pubsub)
@@ -131,7 +131,7 @@ class DaprOutlet:
             return await self._hand_on(component.destination(topic), deliveries)
         return await publish(component, topic, deliveries, lambda one: metadata_of(one.headers))
 
-    async def _hand_on(self, destination: str, deliveries: Sequence[Delivery]) -> Verdicts:
+    async def _hand_on(self, destination: str, deliveries: Sequence[Delivery]) -> VerdictsById:
         """Hand messages on that are bound for one of Tarry's own topics: there each arrives exactly once (R5).
 
         The key under which one is handed on is made of its id, so that an attempt after a crash changes nothing.
@@ -148,7 +148,7 @@ class DaprOutlet:
         return verdicts
 
 
-def _strangers(deliveries: Sequence[Delivery]) -> Verdicts:
+def _strangers(deliveries: Sequence[Delivery]) -> VerdictsById:
     """Refusals of messages that came in by another door, by id.
 
     Whoever may schedule into one namespace could otherwise publish as any application to any broker.

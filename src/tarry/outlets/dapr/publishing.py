@@ -17,7 +17,7 @@ from tarry.outlets.dapr.errors import BrokerUnreachable, ComponentError, NeverTa
 BULK: Final = 512
 """Messages in one call of the broker."""
 
-Verdicts = dict[str, Verdict]
+VerdictsById = dict[str, Verdict]
 """The verdict on each message, by its id."""
 
 
@@ -68,7 +68,7 @@ async def publish(
     topic: str,
     deliveries: Sequence[Delivery],
     metadata_of: Callable[[Delivery], dict[str, str]],
-) -> Verdicts:
+) -> VerdictsById:
     """Give messages to a broker, under the topic's name there."""
     failed: Mapping[str, ComponentError] = {}
     try:
@@ -100,6 +100,6 @@ def verdict_of(error: ComponentError) -> Verdict:
     return Retry(str(error), uncertain=isinstance(error, BrokerUnreachable) and error.uncertain)
 
 
-def all_alike(deliveries: Sequence[Delivery], verdict: Verdict) -> Verdicts:
+def all_alike(deliveries: Sequence[Delivery], verdict: Verdict) -> VerdictsById:
     """One verdict on all of these."""
     return dict.fromkeys((one.id for one in deliveries), verdict)

@@ -26,7 +26,7 @@ from tarry.engine.engine import Engine
 from tarry.http.request import Request
 from tarry.http.response import Response
 
-Cron = Annotated[
+CronText = Annotated[
     str,
     Meta(
         max_length=200, description="Five fields, or six with the second first", examples=["30 8 * * mon-fri"]
@@ -49,7 +49,7 @@ class RepeatRequest(Taken, kw_only=True):
     every: Duration | None = None
     """The interval. It is time that passes: clocks that are set do not change it."""
     every_ms: Milliseconds | None = None
-    cron: Cron | None = None
+    cron: CronText | None = None
     zone: Zone | None = None
     """The zone of cron; UTC if it is left out."""
     start_at: Instant | None = None

@@ -14,12 +14,12 @@ from tarry.doors.http.responses import json_response
 from tarry.doors.http.shapes import ReadyAnswer, StatusAnswer
 from tarry.doors.http.topics.sessions import Sessions
 from tarry.engine.engine import Engine
-from tarry.http.fixed import Fixed, Headers
+from tarry.http.fixed import Fixed, HeaderTuple
 from tarry.http.request import Request
 from tarry.http.response import Response
 from tarry.index.progress import Progress
 
-_JSON: Final[Headers] = ((b"content-type", b"application/json"),)
+_JSON: Final[HeaderTuple] = ((b"content-type", b"application/json"),)
 
 
 class StatusEndpoints:

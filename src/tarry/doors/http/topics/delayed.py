@@ -10,14 +10,12 @@ from tarry.core.shapes import DelayedFacts
 from tarry.core.times import format_instant
 from tarry.doors.http.bodies import check_json, decode, read_query, text_or_bytes, times_of
 from tarry.doors.http.responses import json_response
-from tarry.doors.http.shapes import Taken, Times
+from tarry.doors.http.shapes import EntryId, Taken, Times
 from tarry.doors.http.topics.topics import reach_topic
 from tarry.engine.api import DelayedEntry
 from tarry.engine.engine import Engine
 from tarry.http.request import Request
 from tarry.http.response import Response
-
-EntryId = Annotated[int, Meta(ge=0, le=(1 << 53) - 1)]
 
 
 class DelayedQuery(Taken, kw_only=True):
