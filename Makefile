@@ -104,7 +104,7 @@ peers: .dev ## run suites that others wrote and write docs/conformance.md: about
 	@$(BIN)/python -m tests.peers $(ARGS)
 
 .PHONY: demo
-demo: .dev .java ## every door with its real client, a crash in the middle, and the audit's verdict (a minute or two)
+demo: .dev .java ## every door with its real client, a crash in the middle, and the audit's verdict (about a minute)
 	@$(BIN)/python -m demo $(ARGS)
 
 .PHONY: cluster-demo

@@ -9,7 +9,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 from tarry.client import Client
 from tests.crash.audit import audit, missing
@@ -191,33 +191,27 @@ class Load(ABC):
             self._receiver.end()
 
 
-class Campaign(Load):
-    """One server, its clients and their books."""
+class Victim:
+    """A server that crashes again and again, with its kills in the books."""
 
-    def __init__(
-        self, folder: Path, seed: int, *, config: str = CONFIG, longest_ms: int = LONGEST_MS
-    ) -> None:
-        self.server = ServerProcess(folder / "data", config, port=free_port())
-        super().__init__(f"http://127.0.0.1:{self.server.port}", seed, longest_ms)
-
-    def begin(self) -> None:
-        """Start the server and everybody else."""
-        self.server.start()
-        super().begin()
+    def __init__(self, folder: Path, config: str, port: int, books: Books, rng: random.Random) -> None:
+        self.server = ServerProcess(folder, config, port=port)
+        self._books = books
+        self._random = rng
 
     def crash(self) -> None:
-        """Let it run for a moment and have it crash."""
+        """Let it run for a moment, and have it crash."""
         time.sleep(self._random.uniform(0.2, 2.5))
-        self._crash_server()
+        self.restart()
 
-    def _crash_server(self) -> None:
+    def restart(self) -> None:
         """Kill it and start it again; now and then stop it, or kill it while it starts."""
         if self.server.ended:
-            self.books.complaints.append(f"the server ended by itself: {self.server.said()[-300:]}")
+            self._books.complaints.append(f"the server ended by itself: {self.server.said()[-300:]}")
         if self._random.random() < 0.15:
             # A clean stop excuses nothing: it waits for what is on its way.
             if (code := self.server.stop()) != 0:
-                self.books.complaints.append(f"a stop ended with exit code {code}")
+                self._books.complaints.append(f"a stop ended with exit code {code}")
         else:
             self._kill()
         if self._random.random() < 0.25:
@@ -228,9 +222,56 @@ class Campaign(Load):
 
     def _kill(self) -> None:
         # Taken before and after: whatever the kill may explain happened in between.
-        self.books.kills.append(now_ms())
+        self._books.kills.append(now_ms())
         self.server.kill()
-        self.books.kills.append(now_ms())
+        self._books.kills.append(now_ms())
+
+
+class Rounds(Protocol):
+    """What a round is made of."""
+
+    @property
+    def books(self) -> Books:
+        """What the clients wrote down."""
+
+    def begin(self) -> None:
+        """Start everybody."""
+
+    def crash(self) -> None:
+        """Let it run for a moment and have something fail."""
+
+    def drain(self) -> None:
+        """Wait until all has come that should."""
+
+    def offenders(self) -> list[str]:
+        """The verdict."""
+
+    def summary(self) -> str:
+        """One line of figures."""
+
+    def end(self) -> None:
+        """Stop everything that still runs."""
+
+
+class Campaign(Load):
+    """One server, its clients and their books."""
+
+    def __init__(
+        self, folder: Path, seed: int, *, config: str = CONFIG, longest_ms: int = LONGEST_MS
+    ) -> None:
+        port = free_port()
+        super().__init__(f"http://127.0.0.1:{port}", seed, longest_ms)
+        self.victim = Victim(folder / "data", config, port, self.books, self._random)
+        self.server = self.victim.server
+
+    def begin(self) -> None:
+        """Start the server and everybody else."""
+        self.server.start()
+        super().begin()
+
+    def crash(self) -> None:
+        """Let it run for a moment and have it crash."""
+        self.victim.crash()
 
     def offenders(self) -> list[str]:
         """The verdict."""
@@ -248,7 +289,7 @@ def tracebacks(who: str, said: str) -> list[str]:
     return [f"the log of {who} has a traceback: {before[-500:]}{found}{after[:5_000]}"] if found else []
 
 
-def run(campaign: Load, go_on: Callable[[int], bool], say: Callable[[str], None]) -> list[str]:
+def run(campaign: Rounds, go_on: Callable[[int], bool], say: Callable[[str], None]) -> list[str]:
     """A whole campaign; `go_on` is asked after each crash, with their number."""
     try:
         campaign.begin()

@@ -100,7 +100,7 @@ class IndexedCampaign(Campaign):
         if driver:
             self.kill_driver()
         if server:
-            self._crash_server()
+            self.victim.restart()
         if driver:
             self.driver.launch()
 

@@ -3,7 +3,7 @@
     python -m tests.crash.soak --minutes 30
     python -m tests.crash.soak --minutes 30 --only pipeline --seed 7
 
-Works in rounds, of the server alone and of both in turn: each has a new data folder, some crashes and an audit. Ends with exit
+Works in rounds, of the server alone, of both, and of the server with repeats, names and pauses, in turn: each has a new data folder, some crashes and an audit. Ends with exit
 code 1 at the first offender, and then leaves the data folder and the logs where it says.
 """
 
@@ -17,8 +17,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from tests.crash.campaign import Campaign, run
+from tests.crash.campaign import Campaign, Rounds, run
 from tests.crash.indexed import IndexedCampaign
+from tests.crash.native import NativeCampaign
 
 CRASHES: Final = 20
 """In one round."""
@@ -26,6 +27,13 @@ CRASHES_WITH_PIPELINE: Final = 40
 """There some are of the driver, which takes longer to start than a server lives."""
 LONGEST_MS: Final = 60_000
 """There messages have to wait until they are in the index."""
+
+KINDS: Final[dict[str, Callable[[Path, int], Rounds]]] = {
+    "server": Campaign,
+    "pipeline": lambda folder, seed: IndexedCampaign(folder, seed, LONGEST_MS),
+    "native": NativeCampaign,
+}
+"""Rounds, in the order in which they are run."""
 
 
 def _go_on(crashes: int, ends_at: float) -> Callable[[int], bool]:
@@ -37,7 +45,7 @@ def main() -> int:
     arguments = argparse.ArgumentParser(description="SIGKILL on the real server under load, with an audit.")
     arguments.add_argument("--minutes", type=float, default=30.0, help="for how long (default 30)")
     arguments.add_argument("--seed", type=int, default=None, help="of the moments at which it is killed")
-    arguments.add_argument("--only", choices=("server", "pipeline"), help="rounds of one kind only")
+    arguments.add_argument("--only", choices=tuple(KINDS), help="rounds of one kind only")
     given = arguments.parse_args()
     seed = random.SystemRandom().randrange(1 << 32) if given.seed is None else given.seed
     began = time.monotonic()
@@ -45,18 +53,16 @@ def main() -> int:
     rounds = 0
     while rounds == 0 or time.monotonic() < ends_at:
         rounds += 1
-        piped = given.only == "pipeline" or (given.only is None and rounds % 2 == 0)
-        crashes = CRASHES_WITH_PIPELINE if piped else CRASHES
+        kind = given.only or tuple(KINDS)[(rounds - 1) % len(KINDS)]
+        crashes = CRASHES_WITH_PIPELINE if kind == "pipeline" else CRASHES
         folder = Path(tempfile.mkdtemp(prefix="tarry-soak-"))
-        both = "server and driver" if piped else "server"
-        print(f"round {rounds}, {both}, seed {seed}, in {folder}", flush=True)
+        print(f"round {rounds}, {kind}, seed {seed}, in {folder}", flush=True)
 
         def say(line: str) -> None:
             minutes, seconds = divmod(int(time.monotonic() - began), 60)
             print(f"  {minutes:4}:{seconds:02}  {line}", flush=True)
 
-        campaign = IndexedCampaign(folder, seed, LONGEST_MS) if piped else Campaign(folder, seed)
-        offenders = run(campaign, _go_on(crashes, ends_at), say)
+        offenders = run(KINDS[kind](folder, seed), _go_on(crashes, ends_at), say)
         if offenders:
             print(f"{len(offenders)} offenders; everything is kept in {folder}:", *offenders, sep="\n  ")
             return 1
