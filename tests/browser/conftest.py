@@ -16,7 +16,7 @@ TOKENS = {"admin": ["admin"], "produce": ["produce"], "screen": ["consume"]}
 
 PAGES = {
     "/#/": "due in the next", "/#/messages": "Find by id", "/#/messages?state=failed": "Find by id", "/#/messages/ID": "Accepted",
-    "/#/topics": "Backlog", "/#/topics/public/default/seen": "Entries 0 to", "/#/repeats": "every 1 d", "/#/repeats/public/default/seen": "Next occurrences",
+    "/#/topics": "Backlog", "/#/topics/public/default/seen": "Entry 0", "/#/repeats": "every 1 d", "/#/repeats/public/default/seen": "Next occurrences",
     "/#/repeat": "How often", "/#/pauses": "Pause a place", "/#/commands": "1 counted", "/#/commands/COMMAND": "Nothing is done yet",
     "/#/command": "Count the messages", "/#/policies": "in force", "/#/schedule": "Destination",
 }  # fmt: skip
@@ -24,7 +24,7 @@ PAGES = {
 
 READ_ONLY = {
     "/#/": "due in the next", "/#/messages": "Find by id", "/#/messages/ID": "Accepted", "/#/topics": "Backlog",
-    "/#/topics/public/default/seen": "Entries 0 to", "/#/policies": "There is no such page",
+    "/#/topics/public/default/seen": "Entry 0", "/#/policies": "There is no such page",
 }  # fmt: skip
 """Pages as a token sees them that may only consume."""
 
@@ -38,9 +38,12 @@ VIEWS: list[tuple[str | None, str, str]] = [
     *(("admin", page, words) for page, words in PAGES.items()),
     *(("screen", page, words) for page, words in READ_ONLY.items()),
     *(("produce", page, words) for page, words in PRODUCING.items()),
+    ("admin", "/#/messages/" + "0" * 32, "There is no such message"),
     (None, "/", "Sign in"),
 ]
 """Who looks at which page, with the words of a complete one; nobody is signed out."""
+
+VIEW_IDS = [f"{role or 'signed out'} {page}" for role, page, _ in VIEWS]
 
 
 SEEN = {"action": "cancel", "filter": {"key": "seen", "destination": "seen"}}
@@ -149,7 +152,8 @@ def dashboard(tab: Browser, server: ServerProcess) -> Iterator[Dashboard]:
     tab.look(1280, 900)
     shown = Dashboard(server, tab)
     # What a page shows is there.
-    shown.client.post("/v1/topics/public/default/seen/messages", json={"payload": "seen"})
+    if shown.client.get("/v1/topics/public/default/seen").status_code == 404:
+        shown.client.post("/v1/topics/public/default/seen/messages", json={"payload": "seen"})
     shown.client.put(
         "/v1/repeats/public/default/seen", json={"destination": "seen", "every": "1d", "payload": "seen"}
     )

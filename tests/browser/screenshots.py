@@ -8,6 +8,7 @@ after a change to the pages.
 import argparse
 import asyncio
 import json
+import re
 import tempfile
 import threading
 import time
@@ -212,20 +213,22 @@ async def show_troubles(served: Serving, receiver: str) -> dict[str, str]:
 LOOKS = {"desk": (1280, 900), "phone": (390, 844), "dark": (1280, 900)}
 
 
-def take_every(tab: Browser, url: str, troubles: dict[str, str], seen: dict[str, str], folder: Path) -> None:
+def take_every(
+    tab: Browser, url: str, troubles: dict[str, str], seen: dict[str, str], folder: Path, only: str
+) -> None:
     """Every page as everybody sees it."""
     folder.mkdir(parents=True, exist_ok=True)
-    pages = [
-        (role, page, page.split("?")[0].strip("/#").replace("/", "-") + page.partition("?")[2] or "overview")
-        for role, page, _ in VIEWS
-    ]
+    pages = [(role, page, re.sub(r"\W+", "-", page).strip("-") or "overview") for role, page, _ in VIEWS]
     pages += [("admin", page, name) for name, page in troubles.items()]
     pages += [
         (role, troubles[name], name)
         for role in ("produce", "screen")
         for name in ("failed", "scheduled", "topic")
     ]
-    for role, page, name in pages:
+    for role, page, what in pages:
+        name = f"{what}-{role or 'signed-out'}"
+        if not re.search(only, name):
+            continue
         for look, (width, height) in LOOKS.items():
             tab.look(width, height, dark=look == "dark", phone=look == "phone")
             tab.go(f"{url}/ui/icon.svg")
@@ -241,10 +244,10 @@ def take_every(tab: Browser, url: str, troubles: dict[str, str], seen: dict[str,
             )
             # Whatever is drawn once more when it has its place, is.
             time.sleep(0.5)
-            tab.picture(folder / f"{name}-{role or 'signed-out'}-{look}.png")
+            tab.picture(folder / f"{name}-{look}.png")
 
 
-async def every(folder: Path) -> None:
+async def every(folder: Path, only: str) -> None:
     """All pages, of a server that knows who is there."""
     tokens = [{"name": name, "token": f"{name}-secret", "roles": roles} for name, roles in TOKENS.items()]
     busy = HTTPServer(("127.0.0.1", 0), Busy)
@@ -261,7 +264,7 @@ async def every(folder: Path) -> None:
 
             def pictures() -> None:
                 with browser() as tab:
-                    take_every(tab, served.url, troubles, {"ID": id_, "COMMAND": command}, folder)
+                    take_every(tab, served.url, troubles, {"ID": id_, "COMMAND": command}, folder, only)
 
             await asyncio.to_thread(pictures)
     busy.shutdown()
@@ -273,9 +276,12 @@ async def main() -> None:
     parser.add_argument(
         "--every", type=Path, metavar="FOLDER", help="all pages, as everybody sees them, into this folder"
     )
+    parser.add_argument(
+        "--only", default="", metavar="PATTERN", help="of all pages those whose pictures are so named"
+    )
     options = parser.parse_args()
     if options.every is not None:
-        await every(options.every)
+        await every(options.every, options.only)
         return
     with tempfile.TemporaryDirectory() as folder:
         data = Path(folder) / "data"

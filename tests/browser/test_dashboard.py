@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 import pytest
 
-from tests.browser.conftest import PAGES, Audit, Busy, Dashboard
+from tests.browser.conftest import PAGES, VIEW_IDS, VIEWS, Audit, Busy, Dashboard
 
 TAB, ENTER, ESCAPE, RIGHT = "\ue004", "\ue007", "\ue00c", "\ue014"
 
@@ -78,6 +78,11 @@ def test_the_chart_shows_what_is_coming_and_can_be_zoomed(dashboard: Dashboard) 
     tab.until(lambda: readout(dashboard).startswith("1 due in the next 10 min"), "it does not zoom")
     tab.click("button", "Zoom out")
     tab.until(lambda: "due in the next 20 min" in readout(dashboard), "it does not zoom out")
+    # What is looked at has an address, by which somebody else sees it too.
+    assert tab.run("return location.hash") == "#/?span=20m"
+    dashboard.open("screen", "/#/?span=20m")
+    tab.until(lambda: "due in the next 20 min" in readout(dashboard), "the address shows something else")
+    dashboard.open()
     # By pointer: the second quarter of the next hour, about.
     tab.click("button", "1 h")
     tab.until(lambda: "next 1 h" in readout(dashboard), "it does not go back")
@@ -86,6 +91,9 @@ def test_the_chart_shows_what_is_coming_and_can_be_zoomed(dashboard: Dashboard) 
         lambda: re.match(r"3 due in \d+ min( \d+ s)? from", readout(dashboard)),
         "it does not take what was dragged",
     )
+    dragged, asked = readout(dashboard), tab.run("return location.hash")
+    dashboard.open(page=f"/{asked}")
+    tab.until(lambda: readout(dashboard) == dragged, "the address shows something else")
     # By keyboard: Escape goes back, the arrows read the bars, Enter zooms into one.
     tab.run("document.querySelector('.chart').focus()")
     tab.press(ESCAPE)
@@ -380,22 +388,22 @@ FAINT = """
 """Figures on the cells of a picture that can hardly be read: axe compares them with what is behind the picture."""
 
 
-@pytest.mark.parametrize(
-    ("phone", "dark"), [(True, False), (False, True)], ids=["phone, light", "desk, dark"]
-)
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("phone", [True, False], ids=["phone", "desk"])
+@pytest.mark.parametrize(("role", "page", "words"), VIEWS, ids=VIEW_IDS)
 def test_every_page_is_for_everybody(
-    dashboard: Dashboard, audit: Audit, page: str, phone: bool, dark: bool
+    dashboard: Dashboard, audit: Audit, role: str | None, page: str, words: str, phone: bool
 ) -> None:
     tab = dashboard.tab
-    tab.look(*((390, 844) if phone else (1280, 900)), dark=dark, phone=phone)
-    dashboard.open(page=page)
-    tab.sees(PAGES[page])
-    wide: Any = tab.run("return [document.documentElement.scrollWidth, innerWidth]")
-    assert wide[0] <= wide[1], "it goes beyond the screen"
-    assert tab.run(DARKNESS) is dark
-    assert tab.run(FAINT) == []
-    assert audit(tab) == []
+    for dark in (False, True):
+        tab.look(*((390, 844) if phone else (1280, 900)), dark=dark, phone=phone)
+        if not dark:
+            dashboard.open(role, page)
+            tab.sees(words)
+            wide: Any = tab.run("return [document.documentElement.scrollWidth, innerWidth]")
+            assert wide[0] <= wide[1], "it goes beyond the screen"
+        assert tab.run(DARKNESS) is dark
+        assert tab.run(FAINT) == []
+        assert audit(tab) == []
 
 
 def test_found_messages_fit_on_a_phone_and_their_columns_are_named(dashboard: Dashboard) -> None:

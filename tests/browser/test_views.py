@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.browser.conftest import PAGES, Busy, Dashboard
+from tests.browser.conftest import VIEW_IDS, VIEWS, Busy, Dashboard
 
 
 def found(dashboard: Dashboard) -> list[list[str]]:
@@ -23,6 +23,19 @@ def found(dashboard: Dashboard) -> list[list[str]]:
 
 def address(dashboard: Dashboard) -> str:
     return str(dashboard.tab.run("return location.hash"))
+
+
+FIGURES = """
+    const ask = window.fetch;
+    window.fetch = async (path, how) => {
+        const answer = await ask(path, how);
+        if (!String(path).startsWith(window.faked)) return answer;
+        return new Response(JSON.stringify({ ...await answer.json(), ...window.figures }), { headers: { "content-type": "application/json" } });
+    };
+    [window.faked, window.figures] = arguments;
+    location.hash = "#/";
+"""
+"""Has the overview told of figures that are not there, beside all others of the server that is."""
 
 
 # Browsing
@@ -109,6 +122,32 @@ def test_bars_subscriptions_and_failures_lead_to_their_messages(dashboard: Dashb
     )
     tab.sees("1 found.")
     assert [line[3] for line in found(dashboard)] == ["seen"]
+    # One bar of what was sent.
+    sent = dashboard.schedule(destination="led", delay="1ms", key="led-sent")
+    tab.until(lambda: dashboard.message(sent)["state"] == "sent", "it is not sent")
+    dashboard.open()
+    tab.find(".spark .way")
+    tab.run(
+        "[...document.querySelectorAll('.spark .way')].at(-1).dispatchEvent(new MouseEvent('click', { bubbles: true }))"
+    )
+    tab.until(
+        lambda: re.match(r"#/messages\?state=sent&from=\d+&to=\d+$", address(dashboard)),
+        "a bar leads nowhere",
+    )
+    tab.sees("ound")
+    # A slot of the index: the server of the tests has none, so that the page is told of one.
+    dashboard.open(page="/#/messages")
+    hour = 3_600_000 * (int(time.time()) // 3_600)
+    slot = {"size_ms": 3_600_000, "start_ms": hour, "versions": 12, "dels": 0, "files": 1, "size_bytes": 99}
+    tab.run(
+        FIGURES,
+        "/v1/slots",
+        {"slots": [slot], "versions": 12, "files": 1, "size_bytes": 99, "cursor": 1, "more": 0},
+    )
+    tab.sees("1 slot, 12 versions")
+    tab.run("document.querySelector('.strip .way').dispatchEvent(new MouseEvent('click', { bubbles: true }))")
+    slots = f"#/messages?from={hour}&to={hour + 3_600_000}"
+    tab.until(lambda: address(dashboard) == slots, "a slot leads nowhere")
     # All of what is shown, by the link beside the words.
     dashboard.open()
     tab.find(".listed")
@@ -135,6 +174,10 @@ def test_a_message_shows_its_life_and_its_content(dashboard: Dashboard) -> None:
     assert json.loads(shown) == json.loads(payload)
     assert "x-shop" in dashboard.text()
     assert "2 h after it was accepted" in tab.find("ol.life").text
+    # Signs that cannot be seen are told by their numbers.
+    dashboard.open(page="/#/messages/" + dashboard.schedule(payload="a\x00b\x1b[31m\tc\nd"))
+    tab.find("pre")
+    assert tab.run("return document.querySelector('pre').textContent") == "a\\x00b\\x1b[31m\tc\nd"
     dashboard.client.post(f"/v1/messages/{id_}/send")
     tab.until(lambda: dashboard.message(id_)["state"] == "sent", "it is not sent")
     dashboard.open(page=f"/#/messages/{id_}")
@@ -197,6 +240,11 @@ def test_a_message_is_scheduled_by_hand(dashboard: Dashboard) -> None:
     tab.sees("is not a duration")
     assert tab.run("return document.activeElement.id") == "delay"
     tab.fill("#delay", "2d")
+    tab.fill("#ttl_ms", "a day")
+    tab.click("form.sheet button", "Schedule")
+    tab.sees("a day is not a duration like 1h30m")
+    assert tab.run("return document.activeElement.id") == "ttl_ms"
+    tab.fill("#ttl_ms", "1h30m")
     tab.click("summary", "More")
     tab.fill("#headers", "x-a: 1\nx-b: two words")
     tab.click("form.sheet button", "Schedule")
@@ -205,7 +253,7 @@ def test_a_message_is_scheduled_by_hand(dashboard: Dashboard) -> None:
     assert made["destination"] == "persistent://public/default/by-hand"
     assert made["payload"] == '{"by": 12345678901234567890}'
     assert made["headers"] == {"x-a": "1", "x-b": "two words", "content-type": "application/json"}
-    assert (made["delay_ms"], made["key"]) == (2 * 86_400_000, "by-hand-1")
+    assert (made["delay_ms"], made["ttl_ms"], made["key"]) == (2 * 86_400_000, 5_400_000, "by-hand-1")
 
 
 # Topics
@@ -252,6 +300,13 @@ def test_a_topic_shows_its_entries_and_follows_them_live(dashboard: Dashboard) -
     )
     assert lines == ["live-2", "live-1", "live-0"]
     tab.click("nav a", "Messages")
+    tab.until(
+        lambda: list(dashboard.client.get(path).json()["subscriptions"]) == ["workers"], "the tail stays"
+    )
+    # So it is with whoever leaves the page altogether.
+    dashboard.open("screen", "/#/topics/public/default/watched?live=1")
+    tab.until(lambda: len(dashboard.client.get(path).json()["subscriptions"]) == 2, "nobody reads")
+    tab.go("about:blank")
     tab.until(
         lambda: list(dashboard.client.get(path).json()["subscriptions"]) == ["workers"], "the tail stays"
     )
@@ -541,18 +596,6 @@ def test_policies_say_what_is_in_force_at_each_level(dashboard: Dashboard) -> No
 
 # Several servers
 
-FIGURES = """
-    const ask = window.fetch;
-    window.fetch = async (path, how) => {
-        const answer = await ask(path, how);
-        if (!String(path).startsWith("/v1/overview")) return answer;
-        return new Response(JSON.stringify({ ...await answer.json(), cluster: window.cluster }), { headers: { "content-type": "application/json" } });
-    };
-    window.cluster = arguments[0];
-    location.hash = "#/";
-"""
-"""Has the page told of a cluster that is not there, beside all other figures of the server that is."""
-
 
 def test_the_overview_says_who_owns_the_ledger_and_who_stands_by(dashboard: Dashboard) -> None:
     tab = dashboard.tab
@@ -562,7 +605,8 @@ def test_the_overview_says_who_owns_the_ledger_and_who_stands_by(dashboard: Dash
         {"name": "<b>oslo</b>", "lag": 12_345},
         {"name": "rome", "lag": None},
     ]
-    tab.run(FIGURES, {"owner": "paris", "epoch": 1_204, "standbys": lagging, "trouble": None})
+    cluster = {"owner": "paris", "epoch": 1_204, "standbys": lagging, "trouble": None}
+    tab.run(FIGURES, "/v1/overview", {"cluster": cluster})
     tab.sees("due in the next")
 
     def servers() -> list[list[str]]:
@@ -582,17 +626,19 @@ def test_the_overview_says_who_owns_the_ledger_and_who_stands_by(dashboard: Dash
     ]
     # The figures come again and again while the page is open: a standby that is gone, and one that nobody can tell of.
     owner = {"owner": "oslo", "epoch": 1_205, "standbys": []}
-    tab.run("window.cluster = arguments[0]", owner | {"trouble": None})
+    tab.run("window.figures.cluster = arguments[0]", owner | {"trouble": None})
     tab.until(
         lambda: servers()[1:] == [["Stands by", "nobody", "bad"]], "it does not say that nobody is left"
     )
     assert servers()[0] == ["Owner", "oslo, epoch 1,205", "good"]
-    tab.run("window.cluster = arguments[0]", owner | {"trouble": "the group's members cannot be read"})
+    tab.run(
+        "window.figures.cluster = arguments[0]", owner | {"trouble": "the group's members cannot be read"}
+    )
     tab.until(
         lambda: servers()[1:] == [["Stands by", "not known", "bad"]], "it takes for nobody whom it cannot see"
     )
     # A server by itself says nothing of others.
-    tab.run("window.cluster = null")
+    tab.run("window.figures.cluster = null")
     tab.until(lambda: servers() == [], "a server by itself tells of others")
 
 
@@ -645,11 +691,13 @@ SHIFTS = """
 
 
 @pytest.mark.parametrize("phone", [False, True], ids=["desk", "phone"])
-@pytest.mark.parametrize("page", PAGES)
-def test_nothing_moves_while_a_page_comes(dashboard: Dashboard, page: str, phone: bool) -> None:
+@pytest.mark.parametrize(("role", "page", "words"), VIEWS, ids=VIEW_IDS)
+def test_nothing_moves_while_a_page_comes(
+    dashboard: Dashboard, role: str | None, page: str, words: str, phone: bool
+) -> None:
     tab = dashboard.tab
     tab.look(*((390, 844) if phone else (1280, 900)), phone=phone)
-    dashboard.open(page=page)
-    tab.sees(PAGES[page])
+    dashboard.open(role, page)
+    tab.sees(words)
     moved: Any = tab.run(SHIFTS)
     assert moved < 0.02

@@ -39,7 +39,7 @@ export const api = {
     if (body !== undefined) headers["content-type"] = "application/json";
     let answer;
     try {
-      answer = await fetch(path, { method, headers, body, signal, cache: "no-store" });
+      answer = await fetch(path, { method, headers, body, signal, cache: "no-store", keepalive: method === "DELETE" });
     } catch {
       throw new Refused(0, { detail: "the server does not answer", code: "unreachable" });
     }

@@ -131,6 +131,9 @@ async function health() {
 
 zone.onChange = () => { show(); };
 window.addEventListener("hashchange", () => { show().then(() => { main.focus(); window.scrollTo(0, 0); }); });
+// Whoever closes the tab leaves its view too.
+window.addEventListener("pagehide", () => leave());
+window.addEventListener("pageshow", (event) => { if (event.persisted) show(); });
 every(5000, health);
 tellZone();
 begin();

@@ -2,8 +2,8 @@
 
 import { api } from "./api.js";
 import { card, h, put, svg, table } from "./dom.js";
-import { DAY, HOUR, MINUTE, SECOND, clock, compact, count, day, duration } from "./format.js";
-import { go, messagesAddress } from "./route.js";
+import { DAY, HOUR, MINUTE, SECOND, clock, compact, count, day, duration, spell, typed } from "./format.js";
+import { address, go, messagesAddress, tell } from "./route.js";
 import { offset } from "./zone.js";
 
 const STEPS = [
@@ -42,12 +42,12 @@ function tickName(ms, step) {
 }
 
 export class UpcomingChart {
-  /** `lists` says whether the reader may see which messages the bars are. */
-  constructor(lists) {
+  /** `lists` says whether the reader may see which messages the bars are; `asked` is the range that the address asks for. */
+  constructor(lists, asked) {
     this.lists = lists;
-    this.spanMs = HOUR;
+    this.spanMs = Math.max(SHORTEST, Math.min(LONGEST, typed(asked.span ?? "") ?? HOUR));
     /** Where it begins; null follows the clock. */
-    this.fromMs = null;
+    this.fromMs = Number(asked.from) || null;
     this.cursor = null;
     this.data = null;
     this.drag = null;
@@ -103,9 +103,10 @@ export class UpcomingChart {
   }
 
   look(fromMs, spanMs) {
-    this.spanMs = Math.max(SHORTEST, Math.min(LONGEST, spanMs));
-    this.fromMs = fromMs;
+    this.spanMs = Math.round(Math.max(SHORTEST, Math.min(LONGEST, spanMs)) / SECOND) * SECOND;
+    this.fromMs = fromMs === null ? null : Math.round(fromMs);
     this.cursor = null;
+    tell(address("", [], { from: this.fromMs, span: this.spanMs === HOUR ? null : spell(this.spanMs) }));
     this.refresh().catch(() => {});
   }
 

@@ -31,7 +31,7 @@ function far(command) {
 function list(commands) {
   const now = Date.now();
   if (!commands.length) return h("p", { class: "empty" }, "No command was given in the last week. ", h("a", { href: address("command") }, "Give one"), ".");
-  return table("Commands by filter", [["Command", ""], ["State", ""], ["Messages", ""], ["Namespace", ""], ["Done", ""], ["By", ""], ["When", ""]], commands.map((one) => [
+  return table("Commands by filter", [["Command", ""], ["State", ""], ["Messages", ""], ["Namespace", ""], ["Progress", ""], ["By", ""], ["When", ""]], commands.map((one) => [
     h("a", { href: commandAddress(one.id) }, verb(one)), state(one.phase), filtered(one, inWords(one.filter)), one.filter.namespace, far(one),
     one.confirmed_by ?? one.asked_by, h("span", { title: instant(one.asked_at_ms) }, away(one.asked_at_ms, now)),
   ]));
@@ -124,7 +124,7 @@ export async function commandPage(place, may, { rest: [id] }) {
   try {
     show(await api.get(path));
   } catch (error) {
-    place(way, failed(error, "There is no such command. One is remembered for a week after its end."));
+    place(way, h("h1", {}, "Command"), failed(error, "There is no such command. One is remembered for a week after its end."));
     return () => {};
   }
   place(way, body);

@@ -24,13 +24,16 @@ export function destination(full) {
   return full.startsWith("persistent://") ? h("a", { href: topicAddress(full) }, topicName(full)) : full;
 }
 
+/** A text without signs that cannot be seen. */
+const legible = (text) => text.replace(/[^\P{Cc}\t\n\r]/gu, (one) => `\\x${one.codePointAt(0).toString(16).padStart(2, "0")}`);
+
 /** The payload as it is read best: JSON indented, text as it is, bytes in base64. */
 export function payload(message) {
   const isText = message.payload !== undefined && message.payload !== null;
   const text = isText ? message.payload : message.payload_base64 ?? null;
   if (text === null) return h("p", { class: "muted" }, "The body of a finalised message is not kept.");
-  const shown = (isText ? indented(text) : null) ?? text;
-  const kind = !isText ? "base64" : shown !== text || /^[[{]/.test(text) ? "JSON" : "text";
+  const json = isText ? indented(text) : null, shown = json ?? legible(text);
+  const kind = !isText ? "base64" : json !== null && /^\s*[[{]/.test(text) ? "JSON" : "text";
   const block = h("pre", { tabindex: "0", role: "region", "aria-label": "Payload" }, shown.slice(0, SHOWN_CHARACTERS));
   const more = shown.length > SHOWN_CHARACTERS
     ? h("button", { type: "button", onclick: (event) => { block.textContent = shown; event.target.remove(); } }, "Show all of it") : null;
@@ -58,8 +61,9 @@ function life(message) {
   if (message.finalised_at_ms) {
     const tries = message.state !== "cancelled" && message.attempts ? `at attempt ${count(message.attempts)}` : "";
     const lateness = message.state === "sent" && message.due_at_ms !== null ? `${duration(Math.max(0, message.finalised_at_ms - Math.max(message.due_at_ms, message.accepted_at_ms)))} late` : "";
+    const reason = message.reason?.replace(/ \(attempt \d+, the last\)$/, "");
     steps.push([message.finalised_at_ms, { sent: "Sent", cancelled: "Cancelled", failed: "Failed" }[message.state] ?? message.state,
-      [tries, lateness, message.reason, message.reference && `the receiver calls it ${message.reference}`].filter(Boolean).join(", "), message.state === "sent" ? "good" : "bad"]);
+      [tries, lateness, reason, message.reference && `the receiver calls it ${message.reference}`].filter(Boolean).join(", "), message.state === "sent" ? "good" : "bad"]);
   }
   steps.sort((a, b) => a[0] - b[0]);
   return h("ol", { class: "life", "aria-label": "Life of the message" },
@@ -180,7 +184,7 @@ export async function messagePage(place, may, { rest }) {
     place(back(may.admin ? "Messages" : "Find another", address("messages")), body);
     show(message);
   } catch (error) {
-    place(back("Messages", address("messages")), failed(error, named ? `No message has the name ${rest.at(-1)} in ${rest.slice(0, 2).join("/")}.` : "There is no such message."));
+    place(back("Messages", address("messages")), h("h1", {}, "Message"), failed(error, named ? `No message has the name ${rest.at(-1)} in ${rest.slice(0, 2).join("/")}.` : "There is no such message."));
   }
   const stop = every(LOOK_AGAIN_MS, look);
   return () => { left = true; stop(); };

@@ -75,7 +75,7 @@ function filters(may, asked) {
 
 /** One message, by its id or, for those who may, by its name: in public/default, or in the namespace before it. */
 function finder(may) {
-  const said = h("input", { id: "id", type: "search", required: true, autocomplete: "off", spellcheck: "false", placeholder: may.produce ? "an id, trial-42, or tenant/namespace/trial-42" : "the id that scheduling gave" });
+  const said = h("input", { id: "id", type: "search", required: true, autocomplete: "off", spellcheck: "false", placeholder: may.produce ? "an id, or trial-42" : "the id that scheduling gave" });
   const form = h("form", { class: "search", "aria-label": "Find one message" }, field(may.produce ? "Find by id or name" : "Find by id", said, "grows"), h("button", { type: "submit" }, "Open"));
   form.addEventListener("submit", (event) => {
     event.preventDefault();

@@ -129,7 +129,7 @@ function nextDue({ next_due_at_ms: next, pending, horizon_ms: horizon, now_ms: n
 /** What fails is asked for again; the bar says how the server is. */
 const quietly = (ask) => async () => { try { await ask(); } catch { /* see above */ } };
 
-export async function overviewPage(place, may) {
+export async function overviewPage(place, may, { asked }) {
   const backlogs = new Backlogs();
   const behind = quietly(async () => backlogs.show(await api.get("/v1/backlogs", { limit: 20 })));
   if (!may.everywhere) {
@@ -139,7 +139,7 @@ export async function overviewPage(place, may) {
   }
   const lists = may.admin;
   const tiles = { pending: tile("Waiting"), next: tile("Next due"), sent: tile("Sent"), late: tile("Lateness"), failed: tile("Failed"), lag: tile("To index") };
-  const chart = new UpcomingChart(lists), happening = new Happening(lists), parts = new Parts(), slots = new Slots(lists);
+  const chart = new UpcomingChart(lists, asked), happening = new Happening(lists), parts = new Parts(), slots = new Slots(lists);
   const failures = lists ? new Failures() : null;
   let failedBefore = null, failedShown = null;
 

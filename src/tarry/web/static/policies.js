@@ -111,7 +111,7 @@ export async function policiesPage(place, may, { asked }) {
   const where = asked.name ?? (level === "topic" ? `${near}/orders` : near);
   const choice = h("select", { id: "level" }, options(Object.entries(LEVELS).filter(([one]) => one !== "broker" || may.everywhere), level));
   const name = h("input", { id: "name", autocomplete: "off", spellcheck: "false", value: where });
-  const form = h("form", { class: "search" }, labelled("Level", choice), level === "broker" ? null : labelled("Name", name, "grows"), h("button", { class: "main", type: "submit" }, "Show"));
+  const form = h("form", { class: "search" }, labelled("Level", choice), level === "broker" ? null : [labelled("Name", name, "grows"), h("button", { class: "main", type: "submit" }, "Show")]);
   form.addEventListener("submit", (event) => { event.preventDefault(); go(address("policies", [], { level: choice.value, name: choice.value === "broker" ? null : name.value.trim() })); });
   choice.addEventListener("change", () => go(address("policies", [], { level: choice.value })));
   const shown = h("div", { "aria-live": "polite" });

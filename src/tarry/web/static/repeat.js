@@ -29,7 +29,7 @@ export async function repeatFormPage(place, may, { rest, asked: given }) {
       if (repeat.payload_base64 !== undefined) throw new Error("its payload is bytes, which this form cannot hold");
       asked = askedOf(repeat);
     } catch (error) {
-      place(back("Repeats", address("repeats")), failed(error, "There is no such repeat."));
+      place(back("Repeats", address("repeats")), h("h1", {}, "Repeat"), failed(error, "There is no such repeat."));
       return () => {};
     }
   }

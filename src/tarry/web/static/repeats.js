@@ -123,7 +123,7 @@ export async function repeatPage(place, may, { rest }) {
     show(await api.get(path));
     place(back("Repeats", address("repeats")), body);
   } catch (error) {
-    place(back("Repeats", address("repeats")), failed(error, "There is no such repeat."));
+    place(back("Repeats", address("repeats")), h("h1", {}, "Repeat"), failed(error, "There is no such repeat."));
   }
   return () => {};
 }

@@ -1,6 +1,7 @@
 // Forms by which something is asked for: the content of a message, and what the server says to it.
 
 import { field, h, options } from "./dom.js";
+import { spell, typed } from "./format.js";
 import { wholeDestination } from "./route.js";
 import { fromField, toField, zone } from "./zone.js";
 
@@ -26,12 +27,12 @@ export class Content {
     this.kind = h("select", { id: "kind", "aria-label": "The payload is" }, options([["text", "text"], ["json", "JSON"]], asked.kind ?? "text"));
     this.owner = text(asked, "owner", "shop");
     this.key = text(asked, "key", "order-1234");
-    this.ttl = text(asked, "ttl_ms", "none", { inputmode: "numeric", pattern: "[0-9]*" });
+    this.ttl = text(asked, "ttl_ms", "none", { value: asked.ttl_ms ? spell(Number(asked.ttl_ms)) : "" });
     this.headers = h("textarea", { id: "headers", rows: "3", spellcheck: "false", placeholder: "content-type: text/plain" }, asked.headers ?? "");
     this.where = field("Destination", this.destination, "grows");
     this.what = [
       h("div", { class: "field grows" }, h("div", { class: "labels" }, h("label", { for: "payload" }, "Payload"), this.kind), this.payload),
-      h("div", { class: "row" }, field("Owner", this.owner), field("Order key", this.key), field("Time to live, ms", this.ttl)),
+      h("div", { class: "row" }, field("Owner", this.owner), field("Order key", this.key), field("Time to live (w d h m s ms)", this.ttl)),
     ];
     this.more = field("Headers, one in a line", this.headers, "grows");
   }
@@ -40,9 +41,11 @@ export class Content {
   request(more) {
     const headers = headersOf(this.headers.value);
     if (headers === null) throw wrong("a header is written as name: value", "headers");
+    const ttl = this.ttl.value.trim(), ttlMs = ttl ? typed(ttl) : undefined;
+    if (ttlMs === null) throw wrong(`${ttl} is not a duration like 1h30m`, "ttl_ms");
     const said = {
       destination: wholeDestination(this.destination.value.trim()), owner: this.owner.value.trim(), key: this.key.value,
-      ttl_ms: Number(this.ttl.value) || undefined, headers: Object.keys(headers).length ? headers : undefined, ...more,
+      ttl_ms: ttlMs, headers: Object.keys(headers).length ? headers : undefined, ...more,
     };
     for (const [name, value] of Object.entries(said)) if (value === "") delete said[name];
     const payload = this.payload.value;

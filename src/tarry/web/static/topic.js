@@ -27,6 +27,13 @@ function entryRow(entry) {
   return row;
 }
 
+/** Which entries these are, and of which. */
+function range(found, { first_entry: first, next_entry: next }) {
+  const [from, to] = [found[0].entry_id, found.at(-1).entry_id];
+  if (next - first === 1) return `Entry ${count(from)}`;
+  return `Entries ${count(from)} to ${count(to)}${from === first && to === next - 1 ? "" : ` of those from ${count(first)} to ${count(next - 1)}`}`;
+}
+
 class Entries {
   constructor(topic, stats, may, asked) {
     this.topic = topic;
@@ -39,10 +46,12 @@ class Entries {
     this.from = Math.max(first, Math.min(next, asked.from === undefined ? next - PAGE : Number(asked.from) || 0));
     const page = (name, from, off) => h("a", { class: `button ${off ? "off" : ""}`, "aria-disabled": off ? "true" : null, href: off ? null : topicAddress(topic, { from }) }, name);
     this.live = h("button", { type: "button", "aria-pressed": "false", onclick: () => this.toggle() }, "Live");
+    // Entries that are all shown have no pages.
+    const all = this.from <= first && this.from + PAGE >= next;
     this.element = card("Entries", {
-      class: "wide", aside: h("div", { class: "buttons" },
+      class: "wide", aside: h("div", { class: "buttons" }, all ? null : [
         page("Oldest", first, this.from <= first), page("Earlier", Math.max(first, this.from - PAGE), this.from <= first),
-        page("Later", this.from + PAGE, this.from + PAGE >= next), page("Newest", Math.max(first, next - PAGE), this.from + PAGE >= next), this.live),
+        page("Later", this.from + PAGE, this.from + PAGE >= next), page("Newest", Math.max(first, next - PAGE), this.from + PAGE >= next)], this.live),
     }, this.told, this.list);
   }
 
@@ -52,7 +61,7 @@ class Entries {
     if (this.from >= next) { this.told.textContent = "The topic has no entries here."; return; }
     try {
       const found = (await new Reader(this.topic).read(this.from, Math.min(PAGE, next - this.from))).filter((entry) => entry.entry_id < this.from + PAGE);
-      this.told.textContent = found.length ? `Entries ${count(found[0].entry_id)} to ${count(found.at(-1).entry_id)} of those from ${count(this.stats.first_entry)} to ${count(next - 1)}` : "The entries here are not kept any more.";
+      this.told.textContent = found.length ? range(found, this.stats) : "The entries here are not kept any more.";
       put(this.list, found.map(entryRow));
     } catch (error) {
       put(this.list, failed(error));
@@ -112,7 +121,7 @@ export async function topicPage(place, may, { rest, asked }) {
     stats = await api.get(path);
     [waiting, pauses] = await Promise.all([delayed(topic, stats, path), may.admin ? pausesOf(may, namespace) : []]);
   } catch (error) {
-    place(way, failed(error, "There is no such topic."));
+    place(way, h("h1", {}, topicName(topic)), failed(error, "There is no such topic."));
     return () => {};
   }
   const entries = new Entries(topic, stats, may, asked);
