@@ -13,8 +13,10 @@ from tarry.core.times import (
     format_go_instant,
     format_instant,
     format_second,
+    iso8601_ms,
     parse_duration_ms,
     parse_instant_ms,
+    rfc3339_ms,
 )
 
 
@@ -104,8 +106,7 @@ WRITERS: Final = {
     "outlets/dapr/brokers/jetstream/settings.py": {"fromtimestamp"},
 }
 READERS: Final = {
-    # ISO 8601 as reminders take it: weeks, and no separators.
-    "outlets/dapr/times.py",
+    "core/times.py",
     # A column of a file, with the zone beside it.
     "index/incoming.py",
     # An option of a view, as SQL writes an instant.
@@ -116,6 +117,21 @@ READERS: Final = {
 def uses(path: Path, *names: str) -> set[str]:
     tree = ast.walk(ast.parse(path.read_text("utf-8")))
     return {node.attr for node in tree if isinstance(node, ast.Attribute) and node.attr in names}
+
+
+@pytest.mark.parametrize(
+    "text", ["2045-11-05T08:15:30.5+01:00", "2016-12-31T23:59:60.25Z", "1960-02-29T00:00:00Z"]
+)
+def test_both_forms_read_one_instant_alike(text: str) -> None:
+    assert rfc3339_ms(text) == iso8601_ms(text) == iso8601_ms(text.replace(":", "")) is not None
+
+
+def test_each_form_leaves_what_it_does_not_know() -> None:
+    assert rfc3339_ms("20451105T081530Z") is None
+    assert iso8601_ms("tomorrow") is None
+    for text in ("2045-11-05T08:15:30", "2045-02-30T08:15:30Z", "2045-11-05T08:15:30+24:00"):
+        with pytest.raises(ValueError, match=r"zone|day"):
+            iso8601_ms(text)
 
 
 def test_instants_are_written_and_read_in_one_place() -> None:

@@ -4,7 +4,7 @@ Pure: nothing here asks for the present instant. An instant with a finer fractio
 """
 
 import re
-from datetime import UTC, datetime, timedelta, tzinfo
+from datetime import UTC, date, datetime, timedelta, tzinfo
 from fractions import Fraction
 from functools import lru_cache
 from typing import Final
@@ -12,9 +12,16 @@ from typing import Final
 from tarry.core.errors import Invalid
 from tarry.core.limits import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
 
-_INSTANT: Final = re.compile(
-    r"([0-9]{4})-([0-9]{2})-([0-9]{2})[Tt ]([0-9]{2}):([0-9]{2}):([0-9]{2})(?:\.([0-9]{1,30}))?"
-    r"(?:[Zz]|([+-])([0-9]{2}):([0-9]{2}))"
+_RFC_3339: Final = re.compile(
+    r"(\d{4}-\d\d-\d\d)[Tt ](\d\d):(\d\d):(\d\d)(?:\.(\d{1,30}))?"
+    r"([Zz]|([+-])(\d\d):(\d\d))",
+    re.ASCII,
+)
+_ISO_8601: Final = re.compile(
+    r"(\d{4}-\d\d-\d\d|\d{8}|\d{4}-W\d\d-\d|\d{4}W\d{3})[Tt ]"
+    r"(\d\d)(?::?(\d\d)(?::?(\d\d)(?:[.,](\d{1,64}))?)?)?"
+    r"([Zz]|([+\-−])(\d\d)(?::?(\d\d))?)?",
+    re.ASCII,
 )
 _DURATION: Final = re.compile(
     r"(?:([0-9]{1,15})w)?(?:([0-9]{1,15})d)?(?:([0-9]{1,15})h)?"
@@ -40,27 +47,57 @@ LAST_S: Final = 253_402_300_799
 
 def parse_instant_ms(text: str, field: str = "due_at") -> int:
     """Read an RFC 3339 instant with its zone; raises `Invalid` naming the field."""
-    match = _INSTANT.fullmatch(text)
-    if match is None:
-        raise Invalid(field, "is not an RFC 3339 instant with a zone, like 2031-05-04T09:30:00Z")
-    year, month, day, hour, minute, second = map(int, match.groups()[:6])
-    fraction, sign, zone_hours, zone_minutes = match.groups()[6:]
-    # A leap second has no number of its own on this scale: it is the second after :59, so never early.
-    leap = second == 60
     try:
-        instant = datetime(year, month, day, hour, minute, 59 if leap else second, tzinfo=UTC)
+        at_ms = rfc3339_ms(text)
     except ValueError as error:
         raise Invalid(field, f"there is no such instant: {error}") from None
+    if at_ms is None:
+        raise Invalid(field, "is not an RFC 3339 instant with a zone, like 2031-05-04T09:30:00Z")
+    if at_ms < 0:
+        raise Invalid(field, "is before 1970")
+    return at_ms
+
+
+def rfc3339_ms(text: str) -> int | None:
+    """Read an RFC 3339 instant with its zone; None for any other text. Raises `ValueError` for an instant that there is not."""
+    found = _RFC_3339.fullmatch(text)
+    return None if found is None else _ms_of(found)
+
+
+def iso8601_ms(text: str) -> int | None:
+    """Read a date and time in any form of ISO 8601; None for any other text.
+
+    Raises `ValueError` for an instant that there is not, and for one without a zone.
+    """
+    found = _ISO_8601.fullmatch(text)
+    return None if found is None else _ms_of(found)
+
+
+def _ms_of(found: re.Match[str]) -> int:
+    day_text, hour, minute, second, fraction, zone, sign, ahead, ahead_minutes = found.groups()
+    if zone is None:
+        raise ValueError("it has no zone: add Z, or an offset such as +02:00 (encoded as %2B02:00 in a URL)")
+    day = date.fromisoformat(day_text)
+    # A leap second has no number of its own on this scale: it is the second after :59, so never early.
+    leap = second == "60"
+    instant = datetime(
+        day.year,
+        day.month,
+        day.day,
+        int(hour),
+        int(minute or 0),
+        59 if leap else int(second or 0),
+        tzinfo=UTC,
+    )
     at_ms = (instant - _EPOCH) // timedelta(milliseconds=1) + (SECOND_MS if leap else 0)
     if fraction:
         at_ms += -(-int(fraction) * SECOND_MS // 10 ** len(fraction))
     if sign:
-        if int(zone_hours) > 23 or int(zone_minutes) > 59:
-            raise Invalid(field, "there is no such zone")
-        zone_ms = int(zone_hours) * HOUR_MS + int(zone_minutes) * MINUTE_MS
-        at_ms += -zone_ms if sign == "+" else zone_ms
-    if at_ms < 0:
-        raise Invalid(field, "is before 1970")
+        hours, minutes = int(ahead), int(ahead_minutes or 0)
+        if hours > 23 or minutes > 59:
+            raise ValueError("there is no such zone")
+        ahead_ms = hours * HOUR_MS + minutes * MINUTE_MS
+        at_ms += -ahead_ms if sign == "+" else ahead_ms
     return at_ms
 
 

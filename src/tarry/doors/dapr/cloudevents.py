@@ -8,7 +8,6 @@ import base64
 import os
 import re
 from collections.abc import Mapping
-from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import Any, Final
 
@@ -16,7 +15,7 @@ import msgspec
 from msgspec import Struct
 
 from tarry.core.errors import Invalid
-from tarry.core.times import format_go_instant, format_second
+from tarry.core.times import format_go_instant, format_second, rfc3339_ms
 from tarry.core.unreadable import UNREADABLE
 
 CONTENT_TYPE: Final = "application/cloudevents+json"
@@ -27,7 +26,6 @@ DEFAULT_DATA_CONTENT_TYPE: Final = "text/plain"
 OVERRIDES: Final = "cloudevent."
 """Metadata keys that begin so replace what the door would write into the envelope."""
 
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _PARENT: Final = b'","traceparent":"'
 _TRACEPARENT: Final = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 _encode = msgspec.json.Encoder().encode
@@ -280,7 +278,7 @@ def has_expired(event: Mapping[str, Any], now_ms: int) -> bool:
     if not isinstance(expiration, str):
         return False
     try:
-        at = msgspec.convert(expiration, datetime, strict=True)
-    except msgspec.ValidationError:
+        at_ms = rfc3339_ms(expiration)
+    except ValueError:
         return False
-    return at.tzinfo is not None and now_ms > (at - _EPOCH) / timedelta(milliseconds=1)
+    return at_ms is not None and now_ms > at_ms

@@ -6,7 +6,6 @@ up, so that nothing is early.
 """
 
 import re
-from datetime import UTC, date, datetime, timedelta
 from decimal import ROUND_CEILING, Decimal
 from functools import lru_cache
 from typing import Final
@@ -14,7 +13,7 @@ from typing import Final
 from tarry.core.errors import Invalid
 from tarry.core.limits import DAY_MS, HOUR_MS, MAX_DELAY_MS, MINUTE_MS
 from tarry.core.schedules.period import Period
-from tarry.core.times import go_duration_ms
+from tarry.core.times import go_duration_ms, iso8601_ms
 
 FIELD: Final = "scheduledSendTime"
 
@@ -24,14 +23,7 @@ _DURATION: Final = re.compile(
     re.ASCII,
 )
 _GO_DURATION: Final = re.compile(r"\+?(?:\d+(?:\.\d*)?|\.\d+)(?:ns|us|µs|μs|ms|s|m|h)", re.ASCII)
-_INSTANT: Final = re.compile(
-    r"(?P<date>\d{4}-\d\d-\d\d|\d{8}|\d{4}-W\d\d-\d|\d{4}W\d{3})[Tt ]"
-    r"(?P<hour>\d\d)(?::?(?P<minute>\d\d)(?::?(?P<second>\d\d)(?:[.,](?P<fraction>\d+))?)?)?"
-    r"(?P<zone>[Zz]|(?P<sign>[+\-−])(?P<ahead>\d\d)(?::?(?P<ahead_minutes>\d\d))?)?",
-    re.ASCII,
-)
 _LOST_PLUS: Final = re.compile(r"(?<=[T\d]) (?=\d\d(?::?\d\d)?$)", re.ASCII)
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MAX_DIGITS: Final = 64
 FURTHEST_MS: Final = MAX_DELAY_MS
 """A longer duration is refused as it is read; how far away a message may really be is the engine's to say."""
@@ -89,31 +81,13 @@ def delay_ms_of(text: str) -> int:
 
 @lru_cache(maxsize=4096)
 def _instant_ms(text: str) -> int:
-    found = _INSTANT.fullmatch(_LOST_PLUS.sub("+", text))
-    if found is None:
-        raise Invalid(FIELD, f"{text!r} is not a time such as 2045-11-05T08:15:30-05:00, PT30M or 2h30m")
-    if found["zone"] is None:
-        raise Invalid(
-            FIELD, f"{text!r} has no zone: add Z, or an offset such as +02:00 (encoded as %2B02:00 in a URL)"
-        )
     try:
-        day = date.fromisoformat(found["date"])
-        hour, minute, second = (int(found[name] or 0) for name in ("hour", "minute", "second"))
-        # A leap second is the beginning of the next minute.
-        leap = second == 60
-        at = datetime(day.year, day.month, day.day, hour, minute, 59 if leap else second, tzinfo=UTC)
-        ahead_hours, ahead_minutes = int(found["ahead"] or 0), int(found["ahead_minutes"] or 0)
-        if ahead_hours > 23 or ahead_minutes > 59:
-            raise ValueError("the offset is no offset")
+        at_ms = iso8601_ms(_LOST_PLUS.sub("+", text))
     except ValueError as error:
-        raise Invalid(FIELD, f"{text!r} is no date and time that there is: {error}") from None
-    ahead_ms = (ahead_hours * 60 + ahead_minutes) * 60_000
-    fraction_ms = 1_000 if leap else _up(Decimal(f"0.{found['fraction'] or 0}") * 1_000)
-    return _ms_of(at) + fraction_ms + (ahead_ms if found["sign"] in ("-", "−") else -ahead_ms)
-
-
-def _ms_of(at: datetime) -> int:
-    return (at - _EPOCH) // timedelta(milliseconds=1)
+        raise Invalid(FIELD, f"{text!r} is no instant: {error}") from None
+    if at_ms is None:
+        raise Invalid(FIELD, f"{text!r} is not a time such as 2045-11-05T08:15:30-05:00, PT30M or 2h30m")
+    return at_ms
 
 
 def _up(milliseconds: Decimal) -> int:
