@@ -211,6 +211,12 @@ def test_a_message_is_opened_by_its_name(dashboard: Dashboard) -> None:
     tab.click("dd a", "trial-42")
     tab.until(lambda: address(dashboard) == "#/messages/public/default/trial-42", "the name leads nowhere")
     tab.find("ol.life")
+    # A list has names where there are some.
+    dashboard.open(page="/#/messages?key=trial-old")
+    tab.sees("1 found.")
+    assert found(dashboard)[0][3:5] == ["trial-old", "trial-42"]
+    dashboard.open("produce", f"/#/messages/{old}")
+    tab.find("ol.life")
     # A command is for the message that is shown, and not for the one that has taken its name since.
     new = dashboard.schedule(name="trial-42", key="trial-new", on_conflict="replace")
     tab.until(lambda: tab.find("h1").text == "Message cancelled", "the page does not say what became of it")

@@ -40,15 +40,15 @@ class Browser {
   }
 
   show(searching) {
-    const now = Date.now(), ended = !((this.asked.state ?? "") in OPEN);
+    const now = Date.now(), ended = !((this.asked.state ?? "") in OPEN), named = this.found.some((one) => one.name);
     const rows = this.found.map((one) => [
       h("a", { href: messageAddress(one.id) }, instant(ended ? one.finalised_at_ms : one.due_at_ms)),
       standing(one, now),
-      destination(one.destination), one.key ?? "–", one.owner || "–", one.door,
+      destination(one.destination), one.key ?? "–", ...(named ? [one.name ?? "–"] : []), one.owner || "–", one.door,
     ]);
     const filtered = Object.keys(this.asked).length > 0;
     put(this.element, h("section", { class: "card", "aria-label": "Found" },
-      rows.length ? table(ended ? "Messages that have ended" : "Messages that wait", [[ended ? "Ended" : "Due", ""], ["State", ""], ["Destination", ""], ["Key", ""], ["Owner", ""], ["Door", ""]], rows) : null,
+      rows.length ? table(ended ? "Messages that have ended" : "Messages that wait", [[ended ? "Ended" : "Due", ""], ["State", ""], ["Destination", ""], ["Key", ""], ...(named ? [["Name", ""]] : []), ["Owner", ""], ["Door", ""]], rows) : null,
       h("p", { class: rows.length ? "muted" : "empty", role: "status" },
         searching ? "Searching…" : this.next ? `${count(rows.length)} found so far. ` : rows.length ? `${count(rows.length)} found.` : filtered ? "Nothing was found." : "Nothing waits.",
         this.next && !searching ? h("button", { type: "button", onclick: () => this.goOn() }, rows.length ? "Show more" : "Search on") : null)));
