@@ -26,6 +26,8 @@ _REFUSED: Final = frozenset(
 
 def told(error: BaseException | KafkaError) -> str:
     """The text of an error of the library, or of an exception."""
+    if isinstance(error, TimeoutError):
+        return "they did not answer in time"
     first = error.args[0] if isinstance(error, BaseException) and error.args else error
     if isinstance(first, KafkaError):
         return f"{first.str()}: {RIGHTS}" if first.code() in _REFUSED else first.str()

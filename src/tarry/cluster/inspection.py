@@ -43,7 +43,7 @@ def topic_settings(
         found_settings = {
             name: entry.value for name, entry in _answer(described, within_s).items() if entry.value
         }
-    except KafkaException as error:
+    except (KafkaException, TimeoutError) as error:
         # Callbacks are made in here.
         admin.poll(0)
         raise Unavailable(f"the brokers do not tell about topic {topic}: {told(error)}{reason}") from None
