@@ -58,6 +58,6 @@ def test_a_topic_that_was_made_anew_leaves_the_copy_alone(one_broker: Brokers, t
         wait_until(lambda: standby.trouble is not None and "was made anew" in standby.trouble)
     finally:
         standby.close()
-    assert not standby.stands
+    assert not standby.level
     assert snapshots.asked == []
     assert {path.name: path.read_bytes() for path in (tmp_path / "ledger").iterdir()} == files

@@ -108,7 +108,7 @@ def test_a_log_that_ends_before_the_copy_leaves_the_copy_alone(
     standby = world.start()
     wait_until(lambda: standby.trouble is not None)
     assert "the log has lost records, or the topic was made anew" in str(standby.trouble)
-    assert not standby.stands
+    assert not standby.level
     standby.close()
     assert world.beginnings.asked == []
     assert world.before.files() == world.files
@@ -120,7 +120,7 @@ def test_one_that_stands_ends_when_the_log_has_lost_records_and_says_so(
     lost: Callable[[SimulatedLog], None], world: World
 ) -> None:
     standby = world.start()
-    wait_until(lambda: standby.stands)
+    wait_until(lambda: standby.level)
     lost(world.log)
     wait_until(lambda: bool(world.told))
     assert isinstance(world.told[0], Unavailable)
@@ -130,6 +130,20 @@ def test_one_that_stands_ends_when_the_log_has_lost_records_and_says_so(
     assert world.before.files() == world.files
 
 
+def test_it_says_that_it_stands_only_while_the_group_has_it(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    standby = world.start()
+    wait_until(lambda: standby.level)
+    assert not standby.stands, "it has only asked to be let in"
+    with monkeypatch.context() as joined:
+        joined.setattr(Candidacy, "is_member", True)
+        wait_until(lambda: standby.stands)
+        standby._candidacy.trouble = "the group refused it"
+        wait_until(lambda: not standby.stands)
+        assert standby.trouble == "the group refused it"
+
+
 def test_a_log_that_was_trimmed_past_the_copy_is_begun_anew_at_a_snapshot(world: World) -> None:
     fill(world.owner, UNITS[10:])
     begin = world.node.log.copy.begin_of(world.read_to.next_seq + 1, 0)
@@ -137,7 +151,7 @@ def test_a_log_that_was_trimmed_past_the_copy_is_begun_anew_at_a_snapshot(world:
     world.log.trim(begin.offset)
     world.beginnings.begin_at = begin
     standby = world.start()
-    wait_until(lambda: standby.stands)
+    wait_until(lambda: standby.level)
     assert world.beginnings.asked == [(begin.offset, world.log.end)]
     assert standby.side.copy.reader.segments[0].first_seq == begin.next_seq
 

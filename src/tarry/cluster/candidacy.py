@@ -17,6 +17,13 @@ from tarry.cluster.members import group_of
 
 POLL_S: Final = 0.05
 LEFT_WITHIN_S: Final = 5.0
+TRY_AGAIN_S: Final = 1.0
+
+_CURES: Final = {
+    KafkaError.INVALID_SESSION_TIMEOUT: ": the brokers take a session between their group.min.session.timeout.ms and "
+    "group.max.session.timeout.ms; set cluster.session_timeout_ms within these, or allow it there",
+}
+"""What would mend an error of the group."""
 
 log = logging.getLogger("tarry.kafka")
 
@@ -47,6 +54,11 @@ class Candidacy:
             "enable.auto.commit": False,
             "auto.offset.reset": "latest",
         }
+        self.trouble: str | None = None
+        """Why it is no member, while that is so and a reason was told."""
+        self._joined = False
+        self._mine = False
+        """Whether it is this node's turn."""
         self._topic = topic
         self._partition = partition
         self._chosen = chosen
@@ -63,7 +75,21 @@ class Candidacy:
         if self._thread.is_alive():
             self._thread.join(LEFT_WITHIN_S)
 
+    @property
+    def is_member(self) -> bool:
+        """Whether the group has this node, as far as it knows."""
+        return self._joined and self.trouble is None
+
     def _run(self) -> None:
+        while not self._closing.is_set():
+            try:
+                self._take_part()
+            except KafkaException as error:
+                self._failed(told(error))
+            self._closing.wait(TRY_AGAIN_S)
+
+    def _take_part(self) -> None:
+        """Be a member, until it is closed or another consumer may do better."""
         consumer = Consumer(self._settings)
         try:
             consumer.subscribe(
@@ -71,29 +97,41 @@ class Candidacy:
             )
             while not self._closing.is_set():
                 message = consumer.poll(POLL_S)
-                if message is not None and (error := message.error()) is not None:
-                    _report(error)
-        except KafkaException as error:
-            log.error("this node cannot stand for the ledger: %s", error)
+                error = None if message is None else message.error()
+                if error is None or error.code() == KafkaError._PARTITION_EOF:
+                    continue
+                self._failed(told(error) + _CURES.get(error.code(), ""))
+                if not self._mine:
+                    # Whoever has its turn would give it away.
+                    return
         finally:
             consumer.close()
+            self._joined = False
+            self._give(mine=False)
+
+    def _failed(self, trouble: str) -> None:
+        if trouble != self.trouble:
+            log.warning("this node cannot stand for the ledger, and tries again: %s", trouble)
+        self.trouble = trouble
+
+    def _give(self, *, mine: bool) -> None:
+        if mine != self._mine:
+            self._mine = mine
+            self._chosen(mine)
 
     def _assigned(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        # Without partitions too: a member that waits for its turn is told so.
+        self._joined, self.trouble = True, None
         consumer.incremental_assign(partitions)
         # The group is only asked whose turn it is: what is in the log is read elsewhere.
         consumer.pause(partitions)
         if self._is_among(partitions):
-            self._chosen(True)
+            self._give(mine=True)
 
     def _gone(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         consumer.incremental_unassign(partitions)
         if self._is_among(partitions):
-            self._chosen(False)
+            self._give(mine=False)
 
     def _is_among(self, partitions: list[TopicPartition]) -> bool:
         return any(given.partition == self._partition for given in partitions)
-
-
-def _report(error: KafkaError) -> None:
-    if error.code() != KafkaError._PARTITION_EOF:
-        log.warning("the group of the ledger's nodes: %s", told(error))

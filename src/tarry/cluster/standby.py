@@ -117,8 +117,8 @@ class Standby:
             session_timeout_ms=address.session_timeout_ms,
             chosen=self._chosen,
         )
-        self.stands = False
-        """Whether it has caught up, and joined the group."""
+        self.level = False
+        """Whether it has caught up once, and asked the group to let it in."""
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._run, name="tarry-standby", daemon=True)
         self._open: Callable[[], ReplicatedLog] = lambda: ReplicatedLog(
@@ -135,7 +135,12 @@ class Standby:
         """The last instant whose end of the log has been read; 0 until there is one."""
         self.lag = Lag(0, 0.0)
         self.trouble: str | None = None
-        """Why it cannot follow, while that is so."""
+        """Why it cannot follow or take over, while that is so."""
+
+    @property
+    def stands(self) -> bool:
+        """Whether it would take over: it has caught up, can follow, and is a member of the group."""
+        return self.level and self.trouble is None and self._candidacy.is_member
 
     @property
     def owner(self) -> str | None:
@@ -187,13 +192,13 @@ class Standby:
                     self.side.claim(self._clock.now_ms(), os.urandom(16), os.urandom(16))
                     self.lag = Lag(0, 0.0)
                     return self.side
-                self.trouble = None
+                self.trouble = self._candidacy.trouble
             except Conflict as conflict:
                 # The group and the log will agree: but not while two nodes claim in turns.
                 log.warning("the ledger was not claimed: %s", conflict)
                 self._not_before_s = time.monotonic() + self._session_s * random.uniform(1, 2)
             except NotFound as gone:
-                if self._snapshots is None or self.stands:
+                if self._snapshots is None or self.level:
                     # An engine may follow this copy: the next life begins with another one. A log that was lost is told as such.
                     self.side.check()
                     raise
@@ -240,9 +245,9 @@ class Standby:
         self._end, self._measured_s = read_to + records, now_s
         self.lag = Lag(records, now_s - self._level_s)
         self._partition.commit(read_to)
-        if self._level_s and not self.stands:
+        if self._level_s and not self.level:
             # Not before: it would be slow to take over, or never could, and hold the turn.
             self.side.check_key()
             self._partition.connect()
             self._candidacy.start()
-            self.stands = True
+            self.level = True

@@ -127,7 +127,7 @@ class ClusterNode:
     def followed(self) -> ReplicatedLog | None:
         """The log, once this server has caught up with it, and its copy has something to read."""
         standby = self._standby
-        if standby is None or not standby.stands or not standby.side.copy.reader.segments:
+        if standby is None or not standby.level or not standby.side.copy.reader.segments:
             return None
         return standby.side
 
@@ -199,7 +199,7 @@ class ClusterNode:
             ),
             self._figure(
                 "standing",
-                "1 while this server stands by, has read the log to its end and would take over",
+                "1 while this server stands by, has read the log to its end, can follow it, is a member of the group, and would take over",
                 lambda at: at.stands and not at.side.owns,
             ),
             self._figure(
