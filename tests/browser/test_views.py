@@ -429,10 +429,12 @@ def test_places_and_messages_are_paused_and_resumed(dashboard: Dashboard) -> Non
     dashboard.open("produce", f"/#/messages/{id_}")
     tab.click("button", "Pause")
     tab.sees("This message is paused")
+    assert dashboard.text().count("later by as long as it is paused") == 2, "it says when it is due"
     assert dashboard.message(id_)["paused"] == "message"
     tab.click("button", "Resume")
     tab.until(lambda: dashboard.message(id_)["paused"] is None, "it does not go on")
     tab.until(lambda: tab.find("h1").text == "Message scheduled", "the page does not say so")
+    assert "as long as it is paused" not in dashboard.text()
 
 
 def test_what_is_tried_again_is_listed(dashboard: Dashboard) -> None:

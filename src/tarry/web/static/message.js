@@ -11,6 +11,8 @@ const SHOWN_CHARACTERS = 4000;
 const LOOK_EVERY_MS = 250;
 const LOOKS = 40;
 const LOOK_AGAIN_MS = 2000;
+/** What is to be known of the due instant of a message that is paused by itself. */
+const PAUSED = "later by as long as it is paused";
 /** States that a message does not stay in. */
 const OPEN = ["scheduled", "sending"];
 
@@ -53,7 +55,7 @@ function life(message) {
   // What went out by hand, or was cancelled, never came to its due instant.
   if (message.due_at_ms !== null && !(message.finalised_at_ms < message.due_at_ms && message.finalised_at_ms)) {
     const late = message.due_at_ms < message.accepted_at_ms;
-    steps.push([message.due_at_ms, "Due", late ? "past when it was accepted" : `${duration(message.due_at_ms - message.accepted_at_ms)} after it was accepted`, message.due_at_ms <= now ? "done" : "to-come"]);
+    steps.push([message.due_at_ms, "Due", message.paused === "message" ? PAUSED : late ? "past when it was accepted" : `${duration(message.due_at_ms - message.accepted_at_ms)} after it was accepted`, message.due_at_ms <= now && message.paused !== "message" ? "done" : "to-come"]);
   }
   for (const { number, at_ms: at, error } of message.attempts_made) steps.push([at, number ? `Attempt ${number} failed` : "Attempt failed", error, "bad"]);
   if (message.next_attempt_at_ms) steps.push([message.next_attempt_at_ms, "Next attempt", away(message.next_attempt_at_ms, now), "to-come"]);
@@ -87,7 +89,7 @@ function content(message, may, act, busy) {
     h("div", { class: "cards" },
       card("Life", { class: "half" }, life(message), commandsOf(message, may, act, busy)),
       card("Facts", { class: "half" }, facts([
-        ["Destination", destination(message.destination)], ["Due", waits && message.due_at_ms ? `${instant(message.due_at_ms)}, ${away(message.due_at_ms, Date.now())}` : instant(message.due_at_ms)],
+        ["Destination", destination(message.destination)], ["Due", waits && message.due_at_ms ? `${instant(message.due_at_ms)}, ${message.paused === "message" ? PAUSED : away(message.due_at_ms, Date.now())}` : instant(message.due_at_ms)],
         ["Owner", filter("owner", message.owner)], ["Key", filter("key", message.key)], ["Name", message.name && may.produce ? h("a", { href: namedAddress(message.namespace, message.name) }, message.name) : message.name], ["Group", message.group],
         ["Namespace", message.namespace], ["Delay", message.delay_ms === null ? null : duration(message.delay_ms)],
         ["Time to live", message.ttl_ms === null ? null : duration(message.ttl_ms)], ["Attempts", message.attempts ? count(message.attempts) : null],

@@ -49,7 +49,7 @@ class Entries {
     // Entries that are all shown have no pages.
     const all = this.from <= first && this.from + PAGE >= next;
     this.element = card("Entries", {
-      class: "wide", aside: h("div", { class: "buttons" }, all ? null : [
+      class: "wide", aside: h("div", { class: "buttons" }, all || !may.consume ? null : [
         page("Oldest", first, this.from <= first), page("Earlier", Math.max(first, this.from - PAGE), this.from <= first),
         page("Later", this.from + PAGE, this.from + PAGE >= next), page("Newest", Math.max(first, next - PAGE), this.from + PAGE >= next)], this.live),
     }, this.told, this.list);
