@@ -41,6 +41,10 @@ READER: Final = "auditor"
 AHEAD_MS: Final = 3_000
 """A repeat begins so long after it is asked for: one whose start has passed when it is made misses what was before."""
 PATIENCE_S: Final = 60.0
+LONGEST_LIFE_S: Final = 20.0
+"""A server lives until its user has done some things, or so long."""
+OPEN: Final = 1 << 62
+"""The end of a pause that lasts."""
 HOW: Final[tuple[OnConflict, ...]] = ("replace", "replace", "keep", "fail")
 
 
@@ -57,7 +61,7 @@ class Span:
     """A time in which something was paused: from the answer on, until its end was first asked for."""
 
     answered_ms: int
-    ended_ms: int = 1 << 62
+    ended_ms: int = OPEN
     left_ms: int = 0
     """What was left of a message's delay, at the least."""
 
@@ -81,9 +85,12 @@ class User(threading.Thread):
 
     def __init__(self, url: str, books: NativeBooks, seed: int, stop: threading.Event) -> None:
         super().__init__(name="user")
-        self._client = Client(url, retry_for_s=PATIENCE_S)
+        # What is asked again is asked again here, and soon.
+        self._client = Client(url, retry_for_s=0)
         self._books = books
         self._random = random.Random(seed)
+        self.steps = 0
+        """What was done so far."""
         self._stopping = stop
         self._count = 0
         self._held: dict[str, Told] = {}
@@ -92,15 +99,10 @@ class User(threading.Thread):
 
     def run(self) -> None:
         """Use everything until told to stop; then end every pause."""
-        uses = (
-            self._repeat,
-            self._use_name,
-            self._use_name,
-            self._use_name,
-            self._freeze,
-            self._pause_topic,
+        uses: tuple[Callable[[], Callable[[], None] | None], ...] = (
+            self._repeat, self._pause_repeat, self._use_name, self._use_name, self._freeze, self._pause_topic,
             self._pause_owner,
-        )
+        )  # fmt: skip
         resumes: list[tuple[int, Callable[[], None]]] = []
         try:
             while not self._stopping.is_set():
@@ -109,7 +111,8 @@ class User(threading.Thread):
                 for one in [one for one in resumes if one[0] <= now_ms()]:
                     resumes.remove(one)
                     one[1]()
-                self._stopping.wait(0.02)
+                self.steps += 1
+                self._stopping.wait(0.01)
             for _, ending in resumes:
                 ending()
         except Exception as error:  # noqa: BLE001 - whoever joins this thread looks at it
@@ -142,9 +145,9 @@ class User(threading.Thread):
 
     # Repeats
 
-    def _repeat(self) -> Callable[[], None] | None:
+    def _repeat(self) -> None:
         if self._random.random() < 0.7 and len(self._books.occurrences) > 8:
-            return None
+            return
         name = f"r{len(self._books.occurrences)}"
         start_ms = now_ms() + AHEAD_MS
         length_ms = self._random.randrange(1_000, 6_000)
@@ -165,16 +168,30 @@ class User(threading.Thread):
         if now_ms() >= start_ms:
             # Nobody can say which occurrences it has: those before it was made are none.
             self._again(lambda: self._gone(lambda: self._client.remove_repeat(name)))
-            return None
+            return
         self._books.occurrences[name] = planned
-        if self._random.random() < 0.5:
+
+    def _pause_repeat(self) -> Callable[[], None] | None:
+        """Pause a repeat in the middle of its occurrences, if there is one."""
+        at_ms = now_ms()
+        chosen = [
+            name
+            for name, planned in self._books.occurrences.items()
+            if planned and planned[0] - 500 <= at_ms <= planned[-1] and not self._is_paused(name)
+        ]
+        if not chosen:
             return None
-        self._again(lambda: self._client.pause_repeat(name))
+        name = self._random.choice(chosen)
+        try:
+            self._again(lambda: self._client.pause_repeat(name))
+        except Conflict:
+            # It is over.
+            return None
         span = self._paused(name)
 
         def resume() -> None:
             span.ended_ms = now_ms()
-            self._again(lambda: self._client.resume_repeat(name))
+            self._again(lambda: self._gone(lambda: self._client.resume_repeat(name)))
 
         return resume
 
@@ -262,8 +279,7 @@ class User(threading.Thread):
     def _pause_place(
         self, what: str, pause: Callable[[], object], resume: Callable[[], object]
     ) -> Callable[[], None] | None:
-        spans = self._books.pauses[what]
-        if (spans and spans[-1].ended_ms == 1 << 62) or self._random.random() < 0.7:
+        if self._is_paused(what) or self._random.random() < 0.7:
             return None
         self._again(pause)
         span = self._paused(what)
@@ -273,6 +289,9 @@ class User(threading.Thread):
             self._again(lambda: self._gone(resume))
 
         return end
+
+    def _is_paused(self, what: str) -> bool:
+        return any(span.ended_ms == OPEN for span in self._books.pauses.get(what, ()))
 
     def _paused(self, what: str) -> Span:
         span = Span(now_ms())
@@ -291,7 +310,8 @@ class NativeCampaign:
 
     def __init__(self, folder: Path, seed: int) -> None:
         self.books = NativeBooks()
-        self._victim = Victim(folder / "data", CONFIG, free_port(), self.books, random.Random(seed))
+        self._random = random.Random(seed)
+        self._victim = Victim(folder / "data", CONFIG, free_port(), self.books, self._random)
         self._url = f"http://127.0.0.1:{self._victim.server.port}"
         self._client = Client(self._url, retry_for_s=PATIENCE_S)
         self._stop = threading.Event()
@@ -305,8 +325,12 @@ class NativeCampaign:
         self._user.start()
 
     def crash(self) -> None:
-        """Let it run for a moment, have it crash."""
-        self._victim.crash()
+        """Let the user do something, and have the server crash."""
+        steps = self._user.steps + self._random.randrange(10, 80)
+        end = time.monotonic() + LONGEST_LIFE_S
+        while self._user.steps < steps and self._user.is_alive() and time.monotonic() < end:
+            time.sleep(0.005)
+        self._victim.restart()
         if self._user.failure is not None:
             self.books.complaints.append(f"the user failed: {self._user.failure!r}")
 
@@ -421,6 +445,9 @@ def _while_paused(books: NativeBooks) -> Iterator[str]:
             at_ms = one.published_at_ms
             for what in {topic, OWNER if topic == OWNED else topic, label}:
                 for span in books.pauses.get(what, ()):
+                    if topic == REPEATED and one.due_at_ms is not None and one.due_at_ms <= span.answered_ms:
+                        # A paused repeat is one that makes no more: what was due goes out.
+                        continue
                     if span.answered_ms < at_ms < span.ended_ms:
                         yield f"{label} went out at {at_ms}, while {what} was paused: {span}"
                     elif span.ended_ms <= at_ms < span.ended_ms + span.left_ms:

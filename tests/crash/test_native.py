@@ -49,15 +49,15 @@ def test_each_occurrence_once_one_message_for_a_name_and_nothing_that_is_paused(
     assert {PAUSED, OWNER} <= books.pauses.keys(), said[-1]
 
 
-def entry(payload: str, at_ms: int = 1_000, **headers: str) -> Received:
+def entry(payload: str, at_ms: int = 1_000, due_at_ms: int = 1_000, **headers: str) -> Received:
     return Received(
-        entry_id=0, published_at_ms=at_ms, due_at_ms=1_000, payload_text=payload,
+        entry_id=0, published_at_ms=at_ms, due_at_ms=due_at_ms, payload_text=payload,
         headers={f"tarry-{name}": value for name, value in headers.items()},
     )  # fmt: skip
 
 
-def once(at_ms: int = 1_000) -> Received:
-    return entry("r", at_ms, repeat="r", occurrence="1970-01-01T00:00:01.000Z")
+def once(at_ms: int = 1_000, due_at_ms: int = 1_000) -> Received:
+    return entry("r", at_ms, due_at_ms, repeat="r", occurrence="1970-01-01T00:00:01.000Z")
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,8 @@ def once(at_ms: int = 1_000) -> Received:
         (REPEATED, [], "occurrence 1000 of r is missing"),
         (REPEATED, [once(), once()], "occurrence 1000 of r came 2 times"),
         (REPEATED, [once(), entry("r", repeat="r", occurrence="1970-01-01T00:00:02Z")], "occurrence 2000 of r came 1"),
-        (REPEATED, [once(2_500)], "while r was paused"),
+        (REPEATED, [once(2_500)], None),
+        (REPEATED, [once(2_500, 2_100)], "while r was paused"),
         (NAMED, [entry("a")], None),
         (NAMED, [], "message a is missing"),
         (NAMED, [entry("a"), entry("a")], "message a came 2 times"),
