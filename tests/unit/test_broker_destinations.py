@@ -8,10 +8,12 @@ import pytest
 from tarry.client import AsyncClient
 from tarry.core.delivery import Delivered, Delivery, Missing, Refused, Retry
 from tarry.core.errors import Invalid
+from tarry.core.limits import HOUR_MS
 from tarry.outlets.broker import BrokerOutlet, metadata_of, topic_of
 from tarry.outlets.dapr.errors import BrokerUnreachable, NeverTaken
 from tests.serving import serving
 from tests.unit.test_dapr_outlet import Broker
+from tests.waiting import until
 
 HOME = "public/default"
 TO = "broker://orders/created"
@@ -106,20 +108,58 @@ async def test_the_brokers_words_are_the_verdict(outlet: BrokerOutlet, broker: B
     ]
 
 
-async def test_a_server_tells_what_was_mistyped(tmp_path: Path) -> None:
-    folder = tmp_path / "components"
+def components(folder: Path, *names: str) -> list[str]:
+    """A folder with component files, as `resources_path`."""
     folder.mkdir()
-    for name in ("orders", "scoped"):
+    for name in names:
         (folder / f"{name}.yaml").write_text(
             "apiVersion: dapr.io/v1alpha1\nkind: Component\n"
             f"metadata:\n  name: {name}\nspec:\n  type: pubsub.in-memory\n  version: v1\n"
             + ("scopes: [another]\n" if name == "scoped" else "")
         )
+    return [str(folder)]
+
+
+@pytest.mark.parametrize("none_open", [True, False])
+async def test_without_its_component_a_message_waits_for_a_start_that_has_it(
+    tmp_path: Path, none_open: bool
+) -> None:
+    def settings(name: str) -> dict[str, Any]:
+        given = components(tmp_path / name, name)
+        return {
+            "brokers__resources_path": given,
+            "brokers__allow": [{"component": name, "namespaces": [HOME]}],
+        }
+
+    data, has_it, other = tmp_path / "data", settings("orders"), settings("another")
+    async with serving(data, **has_it) as served, AsyncClient(served.url) as client:
+        id_ = (await client.schedule(TO, b"x", delay_ms=HOUR_MS)).id
+    async with serving(data, **({} if none_open else other)) as served, AsyncClient(served.url) as client:
+        # It becomes due in this life, and no sooner.
+        await client.restart(id_, delay_ms=0)
+        await until(lambda: served.engine.stats().stranded == {"broker": 1})
+        view = await client.get(id_)
+        assert (view.state, view.attempts) == ("scheduled", 0)
+        ready = await served.client.get("/readyz")
+        assert ready.status_code == 200
+        assert "broker" in ready.json()["warnings"][0]
+        assert ": 1" in ready.json()["warnings"][0]
+        assert 'tarry_messages_stranded{outlet="broker"} 1.0' in (await served.client.get("/metrics")).text
+        with pytest.raises(Invalid):
+            await client.schedule(TO, b"x", delay_ms=0)
+    async with serving(data, **has_it) as served, AsyncClient(served.url) as client:
+        await until(lambda: served.engine.stats().stranded == {} and not served.engine.stats().pending)
+        view = await client.get(id_)
+        assert (view.state, view.attempts) == ("sent", 1)
+
+
+async def test_a_server_tells_what_was_mistyped(tmp_path: Path) -> None:
+    folder = components(tmp_path / "components", "orders", "scoped")
     allow = [
         {"component": "orders", "namespaces": [HOME]},
         {"component": "orders", "namespaces": ["acme/us"]},
     ]
-    settings: dict[str, Any] = {"brokers__resources_path": [str(folder)], "brokers__allow": allow}
+    settings: dict[str, Any] = {"brokers__resources_path": folder, "brokers__allow": allow}
     async with serving(tmp_path / "data", **settings) as served, AsyncClient(served.url) as client:
         done = await client.schedule("broker://orders/created", b"x", delay_ms=0)
         answer = await served.client.post(

@@ -17,7 +17,7 @@ from tarry.core.delivery import Refused
 from tarry.core.limits import HOUR_MS
 from tarry.core.message import Message, NamedMessage
 from tarry.core.pause import place_of
-from tarry.core.policy import Policy
+from tarry.core.policy import Policy, Scope
 from tarry.core.repeat import Repeat
 from tarry.doors.http.app import build_app
 from tarry.doors.http.settings import HttpSettings
@@ -151,7 +151,8 @@ class Held:
         bench.ask(bench.engine.repeats.pause(HOME, "still"))
         asked = bench.engine.bulk_commands.ask("cancel", MessageFilter(owner="ann"), "operator")
         self.command = bench.ask(asked).number
-        for scope, name in (("broker", ""), ("namespace", HOME), ("topic", "orders")):
+        scopes: tuple[tuple[Scope, str], ...] = (("broker", ""), ("namespace", HOME), ("topic", "orders"))
+        for scope, name in scopes:
             bench.ask(bench.engine.set_policy(scope, name, Policy(tick_ms=10)))
         self._adopt()
         bench.wait(5000)
