@@ -117,7 +117,7 @@ def test_a_token_is_never_shown_and_reaches_the_executors(
     assert (by_file._token, by_variable._token) == (TOKEN, "another")
     assert TOKEN not in f"{by_file!r} {by_file}"
     assert pickle.loads(pickle.dumps(by_file))._token == TOKEN
-    with pytest.raises(Invalid, match="option folder or the option server"):
+    with pytest.raises(Invalid, match="one of the options folder, server and kafka"):
         LedgerAddress.of({})
 
 

@@ -125,12 +125,8 @@ steps = st.one_of(
 )
 
 
-@settings(max_examples=400, deadline=None)
-@given(st.lists(steps, min_size=10, max_size=80), st.integers(0, 1 << 32), st.sampled_from((0.0, 0.3, 1.0)))
-def test_seqs_are_dense_and_nothing_acknowledged_is_missing(
-    script: list[tuple[str, int, int]], seed: int, silence: float
-) -> None:
-    log = SimulatedLog(Random(seed), silence)
+def played(script: list[tuple[str, int, int]], log: SimulatedLog) -> list[Node]:
+    """Nodes that have done these steps on a log, with all that was on its way there."""
     every = [Node(log, f"node {n}") for n in range(NODES)]
     every[0].claim(0)
     for turn, (act, which, number) in enumerate(script, 1):
@@ -152,6 +148,16 @@ def test_seqs_are_dense_and_nothing_acknowledged_is_missing(
             log.write(b"somebody else's record")
     while log.step():
         pass
+    return every
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.lists(steps, min_size=10, max_size=80), st.integers(0, 1 << 32), st.sampled_from((0.0, 0.3, 1.0)))
+def test_seqs_are_dense_and_nothing_acknowledged_is_missing(
+    script: list[tuple[str, int, int]], seed: int, silence: float
+) -> None:
+    log = SimulatedLog(Random(seed), silence)
+    every = played(script, log)
     for node in every:
         node.listen()
     frames, _ = folded(log.records())

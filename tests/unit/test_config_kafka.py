@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 
 from tarry.cli.settings import in_force
+from tarry.cluster.reserved import RESERVED
 from tarry.config import Config, ConfigError, load
-from tarry.config.kafka import RESERVED, kafka_settings
+from tarry.config.kafka import kafka_settings
 
 GOOD = """
 [ledger]

@@ -9,7 +9,7 @@ import typer
 
 from tarry.cli import show
 from tarry.cli.options import ConfigFile, JsonOption
-from tarry.cli.pipeline import settings_of
+from tarry.cli.pipeline import give_secrets, settings_of
 from tarry.cli.progress import StepProgress, spark_tasks
 from tarry.cli.server import Data
 from tarry.config import load
@@ -66,7 +66,9 @@ def run_job(
     config: str | None,
 ) -> Any:
     """Run a job over a folder, or over the configured tables, in a small Spark of its own; the job names its steps."""
-    settings = settings_of(load(config, os.environ, {"data": data}).config)
+    loaded = load(config, os.environ, {"data": data})
+    settings = settings_of(loaded.config)
+    give_secrets(loaded.config)
     # Late: nobody else waits for Spark to be loaded, or needs it to be there.
     from tarry.pipeline.jobs import job_session
     from tarry.pipeline.views.place import find, need_tables

@@ -10,7 +10,7 @@ import typer
 from tarry.cli import show
 from tarry.cli.audit import place_options
 from tarry.cli.options import ConfigFile
-from tarry.cli.pipeline import settings_of
+from tarry.cli.pipeline import give_secrets, settings_of
 from tarry.cli.progress import StepProgress
 from tarry.cli.server import Data
 from tarry.config import load
@@ -88,6 +88,7 @@ def export(
 
     key = _key(Path(loaded.config.data)) if ids else None
     settings = ExportSettings(view, bodies, key)
+    give_secrets(loaded.config)
     options = {**place_options(settings_of(loaded.config)), **conditions}
     if (Path(loaded.config.data) / LEDGER).is_dir():
         # Before there are tables, the ledger has all.

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from tarry.cli.options import ConfigFile, JsonOption
-from tarry.cli.pipeline import settings_of
+from tarry.cli.pipeline import give_secrets, settings_of
 from tarry.cli.server import Data
 from tarry.config import load
 
@@ -52,8 +52,7 @@ def _opened(data: str | None, config: str | None) -> Any:
     from tarry.pipeline.program import PipelineSettings
     from tarry.pipeline.rebuild import open_index
 
-    if loaded.config.pipeline.token is not None:
-        os.environ["TARRY_PIPELINE__TOKEN"] = loaded.config.pipeline.token
+    give_secrets(loaded.config)
     return open_index(PipelineSettings(**settings_of(loaded.config)))
 
 

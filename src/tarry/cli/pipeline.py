@@ -1,5 +1,6 @@
 """`pipeline`: run the Spark program that keeps the index and the history."""
 
+import json
 import os
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ from tarry.cli.options import ConfigFile
 from tarry.cli.server import Data
 from tarry.cli.show import say
 from tarry.config import Config, load
+from tarry.config.kafka import kafka_settings
 
 Once = Annotated[bool, typer.Option("--once", help="Index the records that are durable now, and stop.")]
 
@@ -36,9 +38,7 @@ def pipeline(once: Once = False, data: Data = None, config: ConfigFile = None) -
     os.nice(loaded.config.pipeline.nice)
     os.environ.update(loaded.config.pipeline.storage_options)
     settings = PipelineSettings(**settings_of(loaded.config))
-    if loaded.config.pipeline.token is not None:
-        # For the planner process, which is a child of a child: see `tarry.pipeline.source`.
-        os.environ["TARRY_PIPELINE__TOKEN"] = loaded.config.pipeline.token
+    give_secrets(loaded.config)
     try:
         Pipeline(settings).run(once=once)
     except NoJava as error:
@@ -59,6 +59,22 @@ def settings_of(config: Config) -> dict[str, Any]:
     }
 
 
+def give_secrets(config: Config) -> None:
+    """Leave what opens the ledger to Spark's planner processes, which are children of children: see `tarry.pipeline.source`."""
+    if config.pipeline.token is not None:
+        os.environ["TARRY_PIPELINE__TOKEN"] = config.pipeline.token
+    if _source(config) == "log":
+        os.environ["TARRY_LEDGER__KAFKA"] = json.dumps(kafka_settings(config))
+
+
+def _source(config: Config) -> str:
+    """Where the ledger is read from."""
+    given = config.pipeline
+    if given.source is not None:
+        return given.source
+    return "server" if given.server is not None else "log" if config.ledger.log == "kafka" else "folder"
+
+
 _SAME = (
     "master", "connect_timeout_ms", "spark", "ship", "python", "storage_options",
     "flush_rows", "flush_every_ms", "cascade_every_ms", "keep_bodies", "keep_versions_ms",
@@ -68,8 +84,11 @@ _SAME = (
 
 
 def _ledger(config: Config, data: Path) -> dict[str, str]:
-    given = config.pipeline
-    if given.server is None:
+    given, source = config.pipeline, _source(config)
+    if source == "log":
+        shared = {} if config.cluster.shared is None else {"shared": config.cluster.shared}
+        return {"kafka": kafka_settings(config)["bootstrap.servers"], "topic": config.ledger.topic, **shared}
+    if source == "folder" or given.server is None:
         return {"folder": str(data / "ledger")}
     if given.token_file is None:
         return {"server": given.server}

@@ -38,7 +38,7 @@ def check(config: Config, sources: Mapping[str, str]) -> None:
     if config.webhook.ca_file and not Path(config.webhook.ca_file).is_file():
         place = sources.get("webhook.ca_file", "default")
         raise ConfigError(f"{place}: webhook.ca_file: there is no file {config.webhook.ca_file}")
-    _check_pipeline(config.pipeline, sources)
+    _check_pipeline(config.pipeline, config.ledger.log, sources)
     if config.traces.endpoint is not None and not config.traces.endpoint.startswith(("http://", "https://")):
         given = sources.get("traces.endpoint")
         raise ConfigError(f"{given}: traces.endpoint is an address such as http://127.0.0.1:4318/v1/traces")
@@ -154,7 +154,7 @@ def _check_matrix(matrix: Matrix, sources: Mapping[str, str]) -> None:
             ) from None
 
 
-def _check_pipeline(pipeline: PipelineSection, sources: Mapping[str, str]) -> None:
+def _check_pipeline(pipeline: PipelineSection, log: str, sources: Mapping[str, str]) -> None:
     if pipeline.token is not None and pipeline.token_file is not None:
         raise ConfigError(
             f"{sources.get('pipeline.token_file')}: give one of pipeline.token and pipeline.token_file"
@@ -162,6 +162,13 @@ def _check_pipeline(pipeline: PipelineSection, sources: Mapping[str, str]) -> No
     if pipeline.server is not None and not pipeline.server.startswith(("http://", "https://")):
         place = sources.get("pipeline.server")
         raise ConfigError(f"{place}: pipeline.server is an address such as http://host:8080")
+    place = sources.get("pipeline.source", "default")
+    if pipeline.source == "server" and pipeline.server is None:
+        raise ConfigError(f'{place}: pipeline.source = "server" needs its address: set pipeline.server')
+    if pipeline.source == "log" and log != "kafka":
+        raise ConfigError(
+            f'{place}: pipeline.source = "log" needs a ledger in a log: set ledger.log = "kafka", as the servers have it'
+        )
 
 
 def _check_token(token: TokenSection, place: str) -> None:

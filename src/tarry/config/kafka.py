@@ -1,21 +1,10 @@
 """Settings of Kafka's library for the ledger's log: what the configuration says, and what is in files."""
 
 from collections.abc import Mapping
-from typing import Final
 
+from tarry.cluster.reserved import RESERVED
 from tarry.config.check import ConfigError
 from tarry.config.settings import Config
-
-RESERVED: Final = frozenset(
-    {
-        "acks", "request.required.acks", "enable.idempotence", "enable.gapless.guarantee", "transactional.id",
-        "max.in.flight", "max.in.flight.requests.per.connection", "message.timeout.ms", "delivery.timeout.ms",
-        "message.max.bytes", "compression.type", "compression.codec", "linger.ms", "queue.buffering.max.ms",
-        "client.id", "group.id", "group.protocol", "group.instance.id", "partition.assignment.strategy", "session.timeout.ms",
-        "heartbeat.interval.ms", "enable.auto.commit", "auto.offset.reset", "isolation.level", "enable.partition.eof",
-    }
-)  # fmt: skip
-"""Settings on which it depends that nothing is lost; Tarry makes them itself."""
 
 
 def check_log(config: Config, sources: Mapping[str, str]) -> None:

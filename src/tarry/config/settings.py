@@ -89,6 +89,8 @@ class PipelineSection(Section, frozen=True, kw_only=True):
     """Folder or address of the tables (`s3://…`, `gs://…`, `abfss://…`); by default `tables` in the data folder."""
     storage_options: Annotated[dict[str, str], SECRET] = {}
     """Options of the tables' object store: keys, region, endpoint, by the names of its environment variables."""
+    source: Literal["folder", "server", "log"] | None = None
+    """Where the ledger is read from: the data `folder`, the `server` at the address below, or the `log` (`ledger.log = "kafka"`), whoever owns it. By default the server if there is an address, else the log if there is one, else the folder."""
     server: str | None = None
     """Address of the server, for a driver or executors that cannot see the data folder: the ledger is then read from there."""
     token: Secret | None = None

@@ -62,7 +62,13 @@ class Frame:
 
 def replay(segment: Segment, offset: int, seq: int, from_seq: int, upto_seq: int) -> Iterator[Frame]:
     """The records of a segment from `from_seq` to `upto_seq`, beginning at the frame at `offset` with `seq`."""
-    for run in _runs(_proved(segment, offset, seq, min(upto_seq, segment.last_seq))):
+    proved = _proved(segment, offset, seq, min(upto_seq, segment.last_seq))
+    return frames_of(proved, segment.path, from_seq, upto_seq)
+
+
+def frames_of(proved: Iterator[Scanned], path: str, from_seq: int, upto_seq: int) -> Iterator[Frame]:
+    """The records from `from_seq` to `upto_seq` of frames that were proved, and hold some each; `path` is where they are."""
+    for run in _runs(proved):
         tables, bodies = [], []
         for _, header, data, at in run:
             bodies_at = at + HEADER_BYTES + ROW_BYTES * header.records
@@ -73,7 +79,7 @@ def replay(segment: Segment, offset: int, seq: int, from_seq: int, upto_seq: int
             header.first_seq,
             np.frombuffer(b"".join(tables), FIXED),
             b"".join(bodies),
-            FramePosition(segment.path, run[0].offset),
+            FramePosition(path, run[0].offset),
             max(0, from_seq - header.first_seq),
             upto_seq + 1 - header.first_seq,
         )

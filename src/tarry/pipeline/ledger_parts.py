@@ -12,11 +12,15 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 from msgspec import Struct
+from msgspec.structs import replace
 
 from tarry.core.errors import Invalid, NotFound
 from tarry.index.columns import RECORDS
 from tarry.ledger.follow import FolderFollower, Follower
+from tarry.ledger.log.fold import LogPosition
+from tarry.ledger.log.follow import LogFollower
 from tarry.ledger.replay import Frame
+from tarry.pipeline.kafka import KafkaLedger
 from tarry.pipeline.remote import PATIENCE_S, ServerFollower
 
 PARTITION_ROWS: Final = 250_000
@@ -26,30 +30,45 @@ TOKEN_VARIABLE: Final = "TARRY_PIPELINE__TOKEN"  # noqa: S105 - its name
 class LedgerAddress:
     """Where the ledger is, and what opens it. Travels to the executors; does not show its token."""
 
-    def __init__(self, folder: str | None, server: str | None, token: str | None = None) -> None:
+    def __init__(
+        self,
+        folder: str | None,
+        server: str | None,
+        token: str | None = None,
+        log: KafkaLedger | None = None,
+    ) -> None:
         self._folder = folder
         self._server = server
         self._token = token
+        self._log = log
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> "LedgerAddress":
         """The place that the options of a source name, with the token of this process or of the file that they name."""
         folder, server = options.get("folder"), options.get("server")
-        if (folder is None) == (server is None):
-            raise Invalid("folder", "give the source the option folder or the option server")
+        if [folder, server, options.get("kafka")].count(None) != 2:
+            raise Invalid("folder", "give the source one of the options folder, server and kafka")
+        if "kafka" in options:
+            return cls(None, None, log=KafkaLedger.of(options))
         if server is None:
             return cls(folder, None)
         return cls(None, server, read_token(options.get("token_file")) or os.environ.get(TOKEN_VARIABLE))
 
-    def follower(self, patience_s: float = PATIENCE_S) -> Follower:
-        """A reader of the ledger; a server that does not answer is asked again for so long."""
+    def follower(self, patience_s: float = PATIENCE_S, part: "SeqRange | None" = None) -> Follower:
+        """A reader of the ledger, or of this part; a server or log that does not answer is asked again for so long."""
         if self._folder is not None:
             return FolderFollower(self._folder)
+        if self._log is not None:
+            return self._log.follower(patience_s, *((part.begin, part.last_seq) if part else ()))
         assert self._server is not None
         return ServerFollower(self._server, self._token, patience_s)
 
+    def options_from(self, seq: int) -> dict[str, str]:
+        """Further options for a source that begins with a seq."""
+        return {} if self._log is None else self._log.begin_option(seq, PATIENCE_S)
+
     def __repr__(self) -> str:
-        return f"LedgerAddress({self._folder or self._server})"
+        return f"LedgerAddress({self._folder or self._server or self._log})"
 
 
 def read_token(file: str | None) -> str | None:
@@ -68,6 +87,8 @@ class SeqRange(Struct, frozen=True):
 
     first_seq: int
     last_seq: int
+    begin: LogPosition | None = None
+    """The place in the ledger's log at which its reader begins, if it is read from there."""
 
 
 def ranges(first_seq: int, last_seq: int, bounds: list[int], rows: int) -> list[SeqRange]:
@@ -101,6 +122,14 @@ def bounds_of(follower: Follower, first_seq: int) -> list[int]:
     return bounds
 
 
+def planned(follower: Follower, first_seq: int, last_seq: int, rows: int) -> list[SeqRange]:
+    """A range divided into parts, each with what its reader needs; raises `NotFound` if its begin was reclaimed."""
+    parts = ranges(first_seq, last_seq, bounds_of(follower, first_seq), rows)
+    if isinstance(follower, LogFollower):
+        return [replace(part, begin=follower.place_of(part.first_seq)) for part in parts]
+    return parts
+
+
 def batch_of(frame: Frame) -> pa.RecordBatch:
     """The records of a frame as columns; bodies are not copied one by one."""
     fixed = frame.fixed
@@ -125,7 +154,7 @@ def batch_of(frame: Frame) -> pa.RecordBatch:
 
 def read_range(place: LedgerAddress, part: SeqRange) -> Iterator[pa.RecordBatch]:
     """The records of one range. Runs on an executor, if Spark reads."""
-    for frame in place.follower().frames(part.first_seq, part.last_seq):
+    for frame in place.follower(part=part).frames(part.first_seq, part.last_seq):
         yield batch_of(frame)
 
 
@@ -137,4 +166,6 @@ def records_of(place: LedgerAddress | None, batches: Iterator[pa.RecordBatch]) -
             continue
         assert place is not None
         for row in batch.to_pylist():
-            yield from read_range(place, SeqRange(row["first_seq"], row["last_seq"]))
+            place_in_log = row["log_offset"], row["log_epoch"], row["log_seq"]
+            begin = None if None in place_in_log else LogPosition(*place_in_log)
+            yield from read_range(place, SeqRange(row["first_seq"], row["last_seq"], begin))

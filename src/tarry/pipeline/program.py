@@ -53,7 +53,7 @@ class PipelineSettings(Struct, frozen=True, kw_only=True):
     """Settings of the program."""
 
     ledger: dict[str, str]
-    """Where the ledger is, as options of the source: `folder`; or `server`, perhaps with `token_file`."""
+    """Where the ledger is, as options of the source: `folder`; `server`, perhaps with `token_file`; or `kafka` and what goes with it."""
     tables: str
     """The folder or address of the two tables."""
     work: str
@@ -103,7 +103,9 @@ class Pipeline:
                     # Spark has put a handler of its own in the place of ours.
                     self._catch_signals()
                     with self._explained():
-                        _Run(self._settings, spark, tables, upkeep, reporter, self._stop).run(once=once)
+                        _Run(self._settings, spark, self._place, tables, upkeep, reporter, self._stop).run(
+                            once=once
+                        )
         except Stopped:
             abandon()
             log.info("stopped while starting")
@@ -190,6 +192,7 @@ class _Run:
         self,
         settings: PipelineSettings,
         spark: SparkSession,
+        place: LedgerAddress,
         tables: Tables,
         upkeep: TableUpkeep,
         reporter: Reporter,
@@ -201,7 +204,7 @@ class _Run:
         self._reporter = reporter
         self._stop = stop
         self._upkeep = upkeep
-        self._place = LedgerAddress.of(settings.ledger)
+        self._place = place
         self._stream = IndexStream(
             tables, settings.slot_ms, keep_bodies=settings.keep_bodies, place=self._place
         )
@@ -231,7 +234,7 @@ class _Run:
         settings = self._settings
         source = (
             self._spark.readStream.format(LedgerSource.name())
-            .options(**settings.ledger)
+            .options(**settings.ledger, **self._place.options_from(cursor + 1))
             .option("from", str(cursor + 1))
             .option("ranges", "true")
             .option("flush_rows", str(settings.flush_rows))

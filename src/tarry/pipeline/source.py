@@ -1,7 +1,7 @@
 """`tarry-ledger`: the ledger as a Spark data source, batch and streaming, that yields Arrow record batches.
 
 Options: `folder`, the ledger's folder; or `server`, the address of a server that shows its ledger, with `token_file` for its
-token. `from` and `upto` bound a batch read; `from` is where a new streaming query begins (the index's cursor decides that,
+token; or `kafka`, the addresses of the brokers that hold the ledger's log, with the options of `tarry.pipeline.kafka`. `from` and `upto` bound a batch read; `from` is where a new streaming query begins (the index's cursor decides that,
 not the checkpoint). `rows` bounds a streaming batch, and `partition_rows` is about how large an input partition is; fewer
 rows than `flush_rows` wait for `wait_seconds`. With `ranges` a read says only which seqs it is about, a row for each partition (`RANGES`): for
 jobs whose tasks read the ledger themselves, which spares the records the way through the JVM.
@@ -25,8 +25,7 @@ from tarry.pipeline.ledger_parts import (
     PARTITION_ROWS,
     LedgerAddress,
     SeqRange,
-    bounds_of,
-    ranges,
+    planned,
     read_range,
 )
 
@@ -43,7 +42,13 @@ SCHEMA = StructType(
     ]
 )
 
-RANGES = StructType([StructField("first_seq", LongType()), StructField("last_seq", LongType())])
+RANGES = StructType(
+    [
+        StructField(name, LongType())
+        for name in ("first_seq", "last_seq", "log_offset", "log_epoch", "log_seq")
+    ]
+)
+"""A range, and the place in the ledger's log at which its reader begins, if it is read from there."""
 
 BATCH_ROWS: Final = 2_000_000
 """Records that have piled up are taken in large batches: each costs Spark most of a second beside its rows."""
@@ -57,8 +62,9 @@ def _partitions(parts: list[SeqRange]) -> list[InputPartition]:
 def _read(options: Mapping[str, str], place: LedgerAddress, part: SeqRange) -> Iterator[pa.RecordBatch]:
     if "ranges" not in options:
         return read_range(place, part)
-    said = {"first_seq": [part.first_seq], "last_seq": [part.last_seq]}
-    return iter([pa.RecordBatch.from_pydict(said)])
+    said = [part.first_seq, part.last_seq, *(part.begin or (None, None, None))]
+    columns = [pa.array([number], pa.int64()) for number in said]
+    return iter([pa.RecordBatch.from_arrays(columns, names=RANGES.names)])
 
 
 class LedgerSource(DataSource):
@@ -95,7 +101,7 @@ class LedgerReader(DataSourceReader):
         first = int(self._options.get("from", follower.first_seq()))
         last = min(int(self._options.get("upto", 1 << 62)), follower.durable_seq())
         rows = int(self._options.get("partition_rows", PARTITION_ROWS))
-        return _partitions(ranges(first, last, bounds_of(follower, first), rows))
+        return _partitions(planned(follower, first, last, rows))
 
     def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
         """Records of one partition, on an executor."""
@@ -149,7 +155,7 @@ class LedgerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         follower = self._place.follower()
         rows = int(self._options.get("partition_rows", PARTITION_ROWS))
         first = start["seq"] + 1
-        return _partitions(ranges(first, end["seq"], bounds_of(follower, first), rows))
+        return _partitions(planned(follower, first, end["seq"], rows))
 
     def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
         """Records of one partition, on an executor."""

@@ -138,6 +138,11 @@ class SharedSnapshots:
             return None
 
 
+def registry_folder(root: str, topic: str) -> str:
+    """The folder of the snapshots of the ledger in a topic, in the storage that its servers share."""
+    return f"{root.rstrip('/')}/{topic}/registry"
+
+
 def usable(snapshots: list[SharedSnapshot], first_offset: int, end: int) -> list[SharedSnapshot]:
     """The snapshots from whose place on the log has everything; raises `Unavailable` if there is none."""
     found = [one for one in snapshots if first_offset <= one.origin.begin.offset <= end]

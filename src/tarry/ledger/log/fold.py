@@ -20,6 +20,7 @@ from collections import Counter
 from enum import StrEnum
 from typing import Final, NamedTuple
 
+from tarry.core.errors import Damage, Unavailable
 from tarry.ledger.frame import HEADER, HEADER_BYTES, MAGIC, Header
 from tarry.ledger.log.envelope import (
     BadEnvelope,
@@ -27,6 +28,7 @@ from tarry.ledger.log.envelope import (
     EnvelopeKind,
     LogClaim,
     LogRelease,
+    NewerEnvelope,
     decode_claim,
     decode_record,
     decode_release,
@@ -184,6 +186,16 @@ class Fold:
     def _pass_over(self, reason: Void, records: int = 1) -> None:
         """Count void records; nothing is valid by them."""
         self.void[reason] += records
+
+
+def folded(fold: Fold, offset: int, data: bytes, name: str) -> Valid | None:
+    """Take the next record of the log of this name, as `Fold.take`; raises `Damage` or `Unavailable` if that cannot be judged."""
+    try:
+        return fold.take(offset, data)
+    except BadEnvelope as bad:
+        raise Damage(name, offset, str(bad)) from None
+    except NewerEnvelope as newer:
+        raise Unavailable(f"{name}: {newer}") from None
 
 
 def _frame_header(data: bytes, offset: int) -> Header:

@@ -17,7 +17,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from tarry.core.errors import Conflict, Damage, NotFound, Unavailable
+from tarry.core.errors import Conflict, NotFound, Unavailable
 from tarry.core.figure import Histogram
 from tarry.ledger.copy import LedgerCopy
 from tarry.ledger.frame import FORMAT_VERSION
@@ -32,7 +32,7 @@ from tarry.ledger.log.envelope import (
     encode_frame,
     encode_release,
 )
-from tarry.ledger.log.fold import Fold, LogPosition, Valid, ValidClaim
+from tarry.ledger.log.fold import Fold, LogPosition, Valid, ValidClaim, folded
 from tarry.ledger.log.frame_log import PlacedFrame
 from tarry.ledger.log.ownership import Ownership
 from tarry.ledger.log.partition import LogPartition, LogRecord
@@ -160,12 +160,7 @@ class ReplicatedLog:
         return found
 
     def _fold_in(self, record: LogRecord) -> Valid | None:
-        try:
-            valid = self._fold.take(*record)
-        except BadEnvelope as bad:
-            raise Damage(self._partition.name, record.offset, str(bad)) from None
-        except NewerEnvelope as newer:
-            raise Unavailable(f"{self._partition.name}: {newer}") from None
+        valid = folded(self._fold, *record, self._partition.name)
         if valid is not None:
             self.copy.take(valid)
             self.claims += isinstance(valid, ValidClaim)

@@ -18,6 +18,7 @@ from tarry.index.schema import HISTORY, INDEX, Layout
 from tarry.index.table import GuardedTable, IndexFile
 from tarry.ledger.record import Adopt, CancelBatch, Kind, Lower, Mark, TopicSet, decode
 from tarry.ledger.watermark import NOTHING_PASSED, Watermark
+from tarry.pipeline.kafka import is_of_kafka
 from tarry.pipeline.ledger_parts import LedgerAddress
 
 RECORD_BYTES = 300
@@ -62,7 +63,11 @@ def find(options: Mapping[str, str]) -> Whereabouts:
     }
     moment = Moment(*map(int, options["as_of"].split(","))) if "as_of" in options else None
     path = options.get("path") or options.get("tables")
-    source = {name: options[name] for name in ("server", "token_file") if name in options}
+    source = {
+        name: value
+        for name, value in options.items()
+        if name in ("server", "token_file") or is_of_kafka(name)
+    }
     if "ledger" in options:
         source = {"folder": os.path.abspath(options["ledger"])}
     if not path:

@@ -357,6 +357,11 @@ class Server:
         else:
             engine.recover(self._set_aside)
         publish(str(self._folder.ledger), engine.set_aside)
+        if self._shared_log is not None:
+            # Late, as with the uploads: a server with a ledger of its own needs none of it.
+            from tarry.serve.composition.shared import share_set_aside
+
+            share_set_aside(self._config, engine.set_aside)
         # What is there now stays: the collector need not look at it again.
         gc.collect()
         gc.freeze()

@@ -9,6 +9,7 @@ a message to be safe: without shared storage the log is simply not trimmed.
 
 import logging
 import os
+from collections.abc import Collection
 from pathlib import Path
 from typing import Final
 
@@ -22,7 +23,14 @@ from tarry.ledger.disk import Disk
 from tarry.ledger.log.replicated_log import ReplicatedLog
 from tarry.ledger.segment import segment_number
 from tarry.registry.registry import REGISTRY_FILE, Registry
-from tarry.registry.shared_snapshots import SharedSnapshot, SharedSnapshots, SnapshotOrigin, usable
+from tarry.registry.shared_aside import aside_folder, share_aside
+from tarry.registry.shared_snapshots import (
+    SharedSnapshot,
+    SharedSnapshots,
+    SnapshotOrigin,
+    registry_folder,
+    usable,
+)
 from tarry.registry.shared_storage import SharedStorage
 from tarry.registry.snapshots import replace_by, set_aside
 from tarry.registry.table import RegistryDamage
@@ -37,7 +45,18 @@ def shared_snapshots(config: Config) -> SharedSnapshots | None:
     if config.cluster.shared is None:
         return None
     filesystem, root = filesystem_of(config.cluster.shared)
-    return SharedSnapshots(SharedStorage(filesystem, f"{root.rstrip('/')}/{config.ledger.topic}/registry"))
+    return SharedSnapshots(SharedStorage(filesystem, registry_folder(root, config.ledger.topic)))
+
+
+def share_set_aside(config: Config, seqs: Collection[int]) -> None:
+    """Tell readers of a shared ledger's log which records its owner goes on without; whoever cannot be told may stop there."""
+    if config.cluster.shared is None or not seqs:
+        return
+    filesystem, root = filesystem_of(config.cluster.shared)
+    try:
+        share_aside(SharedStorage(filesystem, aside_folder(root, config.ledger.topic)), seqs)
+    except TarryError as error:
+        log.warning("a pipeline that reads the log cannot know which records are set aside: %s", error)
 
 
 class SnapshotUploads:
