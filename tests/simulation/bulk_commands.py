@@ -160,7 +160,7 @@ class BulkCommands:
             error = of.error()
             if error is None:
                 self._sim.coverage.note("bulk command confirmed")
-                if self._sim.fatal and self._random.random() < 0.3:
+                if self._sim.fatal and not self._sim.draining and self._random.random() < 0.3:
                     self._sim.faults.crash_soon()
             elif isinstance(error, Conflict) and error.state in (
                 "count",

@@ -21,6 +21,7 @@ from unittest import mock
 from tarry.engine.bodies import readahead
 from tarry.engine.bulk_commands import walk
 from tarry.registry import sieve
+from tarry.testing.disk import SimulatedCrash
 from tests.simulation.coverage import ENOUGH_SEEDS, never_met, report
 from tests.simulation.world import Simulation
 
@@ -49,7 +50,7 @@ def run_seed(
             mock.patch.multiple(sieve, _BITS=12, _MASK=(1 << 12) - 1),
         ):
             simulation.run()
-    except Exception as error:
+    except (Exception, SimulatedCrash) as error:
         again = f"python -m tests.simulation.run --seed {seed} --steps {steps} --trace"
         raise Failure(f"seed {seed}, step {simulation.step}: {error!r}\nto have it again: {again}") from error
     return simulation
