@@ -1,12 +1,17 @@
 """Things that are deleted and made again under the same name: nothing of the first one touches the second."""
 
+from typing import Any
+
 import pytest
 
-from tarry.core.delivery import Delivered, Retry
-from tarry.core.errors import NotFound
+from tarry.core.bulk_command import MessageFilter
+from tarry.core.delivery import Delivered, Refused, Retry
+from tarry.core.errors import Conflict, NotFound
 from tarry.core.limits import DAY_MS, HOUR_MS
-from tarry.core.message import Message
+from tarry.core.message import Message, NamedMessage
+from tarry.core.pause import PausablePlace
 from tarry.core.policy import Policy
+from tarry.core.repeat import Repeat
 from tarry.doors.pulsar import wire_pb2 as wire
 from tarry.doors.pulsar.exclusivity import Mode
 from tarry.doors.pulsar.frames import frame
@@ -14,7 +19,7 @@ from tarry.doors.pulsar.ids import EARLIER_LEDGER, entry_of, ledger_of
 from tarry.engine.topics.entries import NewEntry
 from tarry.engine.topics.topic import Topic, incarnation_of
 from tarry.ledger.record import FIRST_BATCH_SEQ
-from tests.unit.engine_kit import FOREIGN, Bench, full
+from tests.unit.engine_kit import FOREIGN, Bench, NoSpace, full
 from tests.unit.pulsar_kit import TOPIC, Desk, Type, message_of, place
 from tests.unit.test_adoption import file, manifest
 
@@ -424,3 +429,227 @@ def test_a_batch_that_takes_the_name_of_one_that_was_forgotten_stays(bench: Benc
         assert bench.batches.of(bench.batches.by_name["letters"].first_seq) is not None
         bench.reopen()
         bench.rest()
+
+
+# Names of messages
+
+
+def named(bench: Bench, payload: bytes, delay_ms: int = HOUR_MS, **fields: Any) -> str:
+    message = NamedMessage(destination=FOREIGN, name="n", payload=payload, delay_ms=delay_ms, **fields)
+    return bench.ask(bench.engine.schedule(message)).id
+
+
+def of_name(bench: Bench) -> str:
+    return bench.engine.id_of_name("public/default", "n")
+
+
+@pytest.mark.parametrize("how", ["forgotten", "crash", "older registry"])
+def test_the_end_of_a_message_does_not_touch_the_next_one_of_its_name(bench: Bench, how: str) -> None:
+    old = named(bench, b"old", 10)
+    bench.wait(10)
+    later(bench, 2_000)
+    before = bench.registry_disk.images[-1]
+    assert of_name(bench) == old
+    # Its end is enqueued and not durable when the next one comes.
+    bench.outlet.under_way[0].answer(Delivered())
+    new = named(bench, b"new", 20 * DAY_MS)
+    assert of_name(bench) == new
+    if how == "crash":
+        bench.reopen()
+        bench.rest()
+    elif how == "older registry":
+        restored(bench, before)
+    for _ in range(3):
+        # The outcome of the old one is forgotten meanwhile.
+        later(bench, 4 * DAY_MS)
+        assert of_name(bench) == new
+    bench.refused(bench.engine.get(old), NotFound)
+    kept = NamedMessage(destination=FOREIGN, name="n", delay_ms=1, on_conflict="keep")
+    assert bench.ask(bench.engine.schedule(kept)).id == new
+
+
+def test_a_name_is_given_to_nobody_while_its_message_is_sent(bench: Bench) -> None:
+    old = named(bench, b"old", 10)
+    bench.wait(10)
+    bench.refused(bench.engine.schedule(NamedMessage(destination=FOREIGN, name="n", delay_ms=1)), Conflict)
+    waiting = bench.engine.schedule(
+        NamedMessage(destination=FOREIGN, name="n", delay_ms=HOUR_MS, on_conflict="replace")
+    )
+    bench.rest()
+    assert (waiting.settled, of_name(bench)) == (False, old)
+    bench.reopen()
+    # Whoever waited was not answered, and nothing of it is left.
+    bench.rest()
+    assert of_name(bench) == old
+    bench.verdict(Delivered())
+    assert bench.listed() == []
+
+
+def test_a_failed_message_that_is_retried_does_not_take_its_name_back(bench: Bench) -> None:
+    old = named(bench, b"old", 10)
+    bench.wait(10)
+    bench.verdict(Refused("no"))
+    later(bench, 2_000)
+    # The registry as it was flushed has the old one under the name.
+    new = named(bench, b"new")
+    again = bench.ask(bench.engine.retry(old, delay_ms=2 * HOUR_MS))
+    assert again.name is None
+    for _ in range(2):
+        assert of_name(bench) == new
+        assert bench.view(old).name is None
+        bench.reopen()
+        bench.rest()
+    bench.ask(bench.engine.cancel(old))
+    later(bench, 2_000)
+    assert of_name(bench) == new
+
+
+# Repeats
+
+
+def set_repeat(bench: Bench, payload: bytes, **fields: Any) -> None:
+    repeat = Repeat(**{"destination": FOREIGN, "every_ms": HOUR_MS, "payload": payload, **fields})
+    bench.ask(bench.engine.repeats.set("public/default", "r", repeat))
+
+
+@pytest.mark.parametrize("how", ["goes on", "crash", "older registry"])
+@pytest.mark.parametrize("removed", [True, False])
+def test_an_occurrence_of_a_repeat_has_no_say_in_the_next_one_of_its_name(
+    bench: Bench, how: str, removed: bool
+) -> None:
+    engine = bench.engine
+    set_repeat(bench, b"old", count=3)
+    bench.wait(HOUR_MS)
+    (attempt,) = bench.outlet.under_way
+    later(bench, 2_000)
+    before = bench.registry_disk.images[-1]
+    if removed:
+        bench.ask(engine.repeats.remove("public/default", "r"))
+    set_repeat(bench, b"new", every_ms=2 * HOUR_MS, count=2)
+    began_ms = bench.now_ms
+    attempt.answer(Delivered())
+    bench.rest()
+    if how == "crash":
+        bench.reopen()
+    elif how == "older registry":
+        restored(bench, before)
+    bench.rest()
+    view = bench.ask(bench.engine.repeats.get("public/default", "r"))
+    assert (view.payload, view.made, view.next_due_at_ms) == (
+        b"new", 0, [began_ms + 2 * HOUR_MS, began_ms + 4 * HOUR_MS],
+    )  # fmt: skip
+    assert bench.listed() == []
+    sent: list[bytes] = []
+    for _ in range(6):
+        bench.wait(HOUR_MS)
+        for one in list(bench.outlet.under_way):
+            sent.append(one.delivery.payload)
+            one.answer(Delivered())
+        bench.rest()
+    assert sent == [b"new", b"new"]
+
+
+def test_an_occurrence_accepted_ahead_and_not_durable_is_not_the_next_repeats(bench: Bench) -> None:
+    set_repeat(bench, b"old")
+    bench.clock.advance(HOUR_MS - 100)
+    bench.tick()
+    assert bench.next_seq - 1 > bench.durable_seq, "the occurrence is on its way into the ledger"
+    _ = bench.engine.repeats.remove("public/default", "r")
+    set_repeat(bench, b"new")
+    for _ in range(2):
+        view = bench.ask(bench.engine.repeats.get("public/default", "r"))
+        assert (view.made, view.last_at_ms) == (0, None)
+        bench.reopen()
+        bench.rest()
+    bench.wait(200)
+    assert (bench.outlet.under_way, bench.listed()) == ([], [])
+
+
+# Paused places
+
+
+def test_what_a_deleted_topic_held_is_not_in_the_next_one_and_messages_for_it_wait(bench: Bench) -> None:
+    """A pause is of a place to which messages go, whether a topic is there or not: it outlives the topic."""
+    topic = PausablePlace("topic", "public/default", full("t"))
+    bench.publish("t", b"old entry", deliver_at_ms=bench.now_ms + 1_000)
+    bench.subscribe("t")
+    message = bench.schedule("t", payload=b"message", delay_ms=1_000)
+    bench.ask(bench.engine.pausing.pause_place(topic))
+    bench.wait(2_000)
+    assert bench.engine.stats().paused["place"] == 2
+    before = bench.registry_disk.images[-1]
+    replaced(bench)
+    reader = bench.drain("t")
+    bench.rest()
+    for older in (None, before):
+        if older is not None:
+            restored(bench, older)
+            reader = bench.drain("t")
+        bench.wait(2_000)
+        assert reader.payloads == []
+        assert bench.view(message.id).paused == "topic"
+    bench.ask(bench.engine.pausing.resume_place(topic))
+    bench.wait(2_000)
+    assert reader.payloads == [b"message"], "the entry went with its topic"
+
+
+def test_the_end_of_a_pause_that_waits_for_space_does_not_end_the_next_one_of_its_place(bench: Bench) -> None:
+    ann = PausablePlace("owner", "public/default", "ann")
+    bench.ask(bench.engine.pausing.pause_place(ann))
+    _ = bench.engine.pausing.resume_place(ann)
+    space = NoSpace(bench)
+    bench.wait(50)
+    assert bench.engine_state.pauses.by_place[ann].resumed, "its end waits"
+    space.end()
+    _ = bench.engine.pausing.pause_place(ann)
+    bench.wait(5_000)
+    id_ = bench.schedule(FOREIGN, owner="ann", delay_ms=10).id
+    for _ in range(2):
+        bench.wait(50)
+        (shown,) = bench.ask(bench.engine.pausing.places(None))
+        assert not shown.resumed
+        assert bench.view(id_).paused == "owner"
+        bench.reopen()
+
+
+# Bulk commands
+
+
+def test_a_command_that_was_lost_leaves_nothing_to_the_next_one_of_its_number(bench: Bench) -> None:
+    """Its number is the seq of its record, so that only one that nobody was told of is given again."""
+    chosen = MessageFilter(owner="ann")
+    id_ = bench.schedule(owner="ann", delay_ms=HOUR_MS).id
+    _ = bench.engine.bulk_commands.ask("send", chosen, "eve")
+    number = bench.next_seq - 1
+    bench.crash()
+    bench.start()
+    bench.rest()
+    assert bench.ask(bench.engine.bulk_commands.all(None)) == []
+    command = bench.ask(bench.engine.bulk_commands.ask("move", chosen, "ann", delay_ms=2 * HOUR_MS))
+    assert command.number <= number
+    assert (command.action, command.asked_by) == ("move", "ann")
+    bench.wait(100)
+    counted = bench.ask(bench.engine.bulk_commands.get(command.number))
+    bench.ask(bench.engine.bulk_commands.confirm(command.number, counted.counted, "ann"))
+    bench.wait(100)
+    assert (counted.counted, bench.state(id_)) == (1, "scheduled")
+    assert bench.ask(bench.engine.bulk_commands.get(command.number)).done == 1
+
+
+def test_a_command_that_was_forgotten_does_not_come_back_with_an_older_registry(bench: Bench) -> None:
+    bulk, chosen = bench.engine.bulk_commands, MessageFilter(owner="ann")
+    old = bench.ask(bulk.ask("send", chosen, "eve")).number
+    bench.wait(100)
+    bench.ask(bulk.confirm(old, 0, "eve"))
+    later(bench, 2_000)
+    before = bench.registry_disk.images[-1]
+    later(bench, 8 * DAY_MS)
+    assert bench.ask(bulk.all(None)) == []
+    id_ = bench.schedule(owner="ann", delay_ms=30 * DAY_MS).id
+    new = bench.ask(bulk.ask("cancel", chosen, "ann")).number
+    restored(bench, before)
+    bench.wait(100)
+    assert [one.number for one in bench.ask(bench.engine.bulk_commands.all(None))] == [new]
+    assert new > old
+    bench.refused(bench.engine.bulk_commands.confirm(old, 0, "eve"), NotFound)
+    assert bench.state(id_) == "scheduled"

@@ -139,6 +139,12 @@ class Holding:
 
     def _all_returned(self) -> None:
         """Every message is back that was held by a place that is not paused any more: the pauses are over."""
-        over: list[Record] = [paused(place, None) for place in self._state.pauses.resumed]
+        by_place = self._state.pauses.by_place
+        over = [(place, by_place[place]) for place in self._state.pauses.resumed]
+
+        def ends() -> list[Record]:
+            # Once there is space: a place that was paused again meanwhile has another pause, which is not over.
+            return [paused(place, None) for place, pause in over if by_place.get(place) is pause]
+
         if over:
-            self._end_writer.write(lambda: over, [Key(HELD_MS, 0)])
+            self._end_writer.write(ends, [Key(HELD_MS, 0)])
