@@ -15,7 +15,8 @@ import httpx
 from tarry.config import load
 from tarry.doors.http.settings import HttpSettings
 from tarry.engine.engine import Engine
-from tarry.serve.composition import server as composition
+from tarry.serve.composition import configuration
+from tarry.serve.composition.server import Server
 from tarry.serve.datafolder import DataFolder
 
 _SMALL = {"http.port": 0, "ledger.segment_bytes": 1 << 20}
@@ -64,9 +65,9 @@ async def serving(
     with contextlib.ExitStack() as stack:
         if door is not None:
             # These few settings are for tests; operators have no use for them.
-            stack.enter_context(mock.patch.object(composition, "door_settings", return_value=door))
+            stack.enter_context(mock.patch.object(configuration, "door_settings", return_value=door))
         owned = stack.enter_context(DataFolder.open(folder))
-        server = composition.Server(config, owned)
+        server = Server(config, owned)
         try:
             url = await server.start()
             assert server._engine is not None

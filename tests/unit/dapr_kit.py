@@ -12,7 +12,7 @@ import httpx
 import msgspec
 from aiohttp import web
 
-from tarry.serve.composition import server as composition
+from tarry.serve.composition import configuration
 from tarry.serve.composition.dapr import DaprDoor
 from tests.processes import free_port
 from tests.serving import Serving, plain_client, serving
@@ -86,15 +86,15 @@ async def dapr(folder: Path, **overrides: Any) -> AsyncIterator[Doors]:
         for name, value in given.items()
     }
     made: list[Any] = []
-    original = composition.doors_of
+    original = configuration.doors_of
 
     def doors_of(config: Any, access: Any, room: Any, clock: Any) -> Any:
         made.extend(original(config, access, room, clock))
         return made
 
     with contextlib.ExitStack() as stack:
-        stack.callback(setattr, composition, "doors_of", original)
-        composition.doors_of = doors_of
+        stack.callback(setattr, configuration, "doors_of", original)
+        configuration.doors_of = doors_of
         async with serving(folder, **settings) as served:
             door = next(one for one in made if isinstance(one, DaprDoor))
             async with plain_client(door.urls[0]) as client:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tarry.serve.composition import server as composition
+from tarry.serve.composition import configuration
 from tarry.serve.transport.callers import caller
 from tests.unit.matrix_kit import STABLE, bearer, matrix_serving
 from tests.unit.test_engine_traces import PARENT, Accepting, Told
@@ -64,7 +64,7 @@ async def test_what_is_accepted_and_sent_is_told_with_the_trace_of_its_request(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told = TracedFlow()
-    monkeypatch.setattr(composition, "tracer_of", lambda _: told)
+    monkeypatch.setattr(configuration, "tracer_of", lambda _: told)
     async with matrix_serving(tmp_path / "data") as serving:
         serving.client.headers["traceparent"] = PARENT
         delay_id = await serving.schedule(delay=60_000)

@@ -7,7 +7,7 @@ import pytest
 from tarry.config import load
 from tarry.core.access import Access
 from tarry.core.clock import SystemClock
-from tarry.serve.composition.server import doors_of
+from tarry.serve.composition.configuration import doors_of
 from tarry.serve.transport.connection_budget import (
     ARRIVING,
     MAX_CONNECTIONS,

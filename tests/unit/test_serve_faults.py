@@ -11,7 +11,8 @@ import pytest
 from tarry.config import Loaded, load
 from tarry.core.errors import Unavailable
 from tarry.engine.engine import Engine
-from tarry.serve.composition import server as composition
+from tarry.serve.composition import process
+from tarry.serve.composition.server import Server
 from tests.serving import plain_client, serving
 from tests.waiting import until
 
@@ -27,7 +28,7 @@ def break_down(_engine: Engine) -> int:
 
 async def started(folder: Path, capsys: pytest.CaptureFixture[str]) -> "tuple[asyncio.Task[None], str]":
     """A server as `tarry serve` runs it, and its address."""
-    task = asyncio.create_task(composition._serve(loaded(folder).config, partial(loaded, folder)))
+    task = asyncio.create_task(process._serve(loaded(folder).config, partial(loaded, folder)))
     said = ""
 
     def ready() -> bool:
@@ -68,7 +69,7 @@ async def test_a_fault_in_the_very_first_turn_ends_it_too(
     monkeypatch.setattr(Engine, "tick", break_down)
     assert "a fault: broken" in await ended(
         asyncio.create_task(
-            composition._serve(loaded(tmp_path / "data").config, partial(loaded, tmp_path / "data"))
+            process._serve(loaded(tmp_path / "data").config, partial(loaded, tmp_path / "data"))
         )
     )
 
@@ -76,10 +77,10 @@ async def test_a_fault_in_the_very_first_turn_ends_it_too(
 async def test_a_fault_while_it_stops_is_told_as_well(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    async def fail(server: composition.Server, _engine: Engine) -> None:
+    async def fail(server: Server, _engine: Engine) -> None:
         server._faulted(RuntimeError("broken"))
 
-    monkeypatch.setattr(composition.Server, "_let_attempts_end", fail)
+    monkeypatch.setattr(Server, "_let_attempts_end", fail)
     task, _ = await started(tmp_path / "data", capsys)
     os.kill(os.getpid(), signal.SIGTERM)
     assert "a fault: broken" in await ended(task)

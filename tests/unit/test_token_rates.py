@@ -23,7 +23,7 @@ from tarry.core.errors import Forbidden, RateLimited
 from tarry.core.limits import HOUR_MS
 from tarry.doors.pulsar import wire_pb2 as wire
 from tarry.doors.pulsar.frames import frame
-from tarry.serve.composition import server as composition
+from tarry.serve.composition import configuration
 from tests.processes import free_port
 from tests.unit.dapr_kit import Doors, dapr
 from tests.unit.pulsar_kit import TOPIC, Desk, Type, message_of
@@ -76,7 +76,7 @@ class World(Struct):
 
 @contextlib.asynccontextmanager
 async def world(folder: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[World]:
-    clock, original, port = Hand(), composition.tokens_of, free_port()
+    clock, original, port = Hand(), configuration.tokens_of, free_port()
 
     def tokens_of(config: Any) -> list[Token]:
         tokens = original(config)
@@ -84,7 +84,7 @@ async def world(folder: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[
             token.caller.standing._now_ms = clock.read
         return tokens
 
-    monkeypatch.setattr(composition, "tokens_of", tokens_of)
+    monkeypatch.setattr(configuration, "tokens_of", tokens_of)
     pulsar = {"doors.pulsar.enabled__": True, "doors.pulsar.port__": port}
     async with asyncio.timeout(WITHIN_S), dapr(folder, tokens__=TOKENS, **pulsar) as doors:
         yield World(doors, clock, port)

@@ -19,7 +19,7 @@ from tarry.config import ConfigError, load
 from tarry.core.clock import SystemClock
 from tarry.core.delivery import Delivered, Delivery
 from tarry.engine.loop.driver import Driver, launcher
-from tarry.serve.composition.server import tracer_of
+from tarry.serve.composition.configuration import tracer_of
 from tarry.serve.transport import callers
 from tests.processes import SMALL, ServerProcess, environment
 from tests.waiting import until, wait_until

@@ -20,7 +20,8 @@ import uvloop
 from tarry.config import Config, load
 from tarry.engine.engine import Engine
 from tarry.serve.composition.logs import set_up
-from tarry.serve.composition.server import Server, raise_open_files
+from tarry.serve.composition.process import raise_open_files
+from tarry.serve.composition.server import Server
 from tarry.serve.datafolder import DataFolder
 from tarry.testing.insides import InsidesOf
 from tarry.testing.moved_clock import MovedAlarm, MovedClock

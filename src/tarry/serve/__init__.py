@@ -10,6 +10,6 @@ __all__ = ["serve"]
 def serve(load: Callable[[], Loaded], set_aside: Sequence[int] = ()) -> int:
     """Serve until SIGTERM or SIGINT, without the records at some seqs; gives the exit code. `load` reads the configuration."""
     # Late: who looks at the data folder (`tarry doctor`) does not load the engine.
-    from tarry.serve.composition.server import serve as run
+    from tarry.serve.composition.process import serve as run
 
     return run(load, set_aside)

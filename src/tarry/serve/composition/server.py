@@ -2,7 +2,7 @@
 
 Order of starting: configuration, data folder, address, ledger, registry, engine, listener. Order of
 stopping: the listener (accept no more, let requests end), the engine (let attempts end), the registry, the
-seal of the ledger, the lock. Whatever prevents a start is one line on standard error and exit code 1.
+seal of the ledger, the lock. The process around it is in `process`.
 
 A server that shares its ledger stands by between address and ledger, until the ledger is its own. It never gives it back
 within one life: one that was superseded ends, as after any fault, and its next life stands by (docs/adr/0033-a-server-that-stands-by.md).
@@ -12,31 +12,20 @@ Nothing else in the project knows all the parts, and this module decides nothing
 
 import asyncio
 import gc
-import importlib
 import logging
-import os
-import resource
-import signal
-import sys
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-import pyarrow as pa
-import uvloop
-
 from tarry.config import Config, ConfigError, Loaded
-from tarry.config.check import in_clear_text, token_digest
+from tarry.config.check import in_clear_text
 from tarry.core.access import Access, Token
 from tarry.core.clock import SteadyClock, SystemClock
 from tarry.core.errors import TarryError, Unavailable
 from tarry.core.figure import Figure
 from tarry.core.ids import Ids
-from tarry.core.policy import Policy
 from tarry.doors.http.app import HttpApp, build_app
-from tarry.doors.http.settings import HttpSettings
 from tarry.engine.engine import Engine
 from tarry.engine.loop.alarm import Alarm
 from tarry.engine.loop.driver import Driver, Offloader, launcher
@@ -45,17 +34,14 @@ from tarry.index.delta import DeltaIndex
 from tarry.index.progress import read_progress
 from tarry.ledger.aside import publish
 from tarry.ledger.disk import RealDisk
-from tarry.ledger.ledger import Ledger, LedgerSettings
+from tarry.ledger.ledger import Ledger
 from tarry.ledger.log.replicated_log import ReplicatedLog
 from tarry.outlets.webhook import WebhookOutlet
-from tarry.registry.registry import REGISTRY_FILE, Registry
-from tarry.registry.snapshots import mark_damaged, marked_damaged, remove_backups, restore, set_aside, unmark
-from tarry.registry.table import RegistryDamage
-from tarry.serve.composition.doors import Door
-from tarry.serve.composition.logs import set_up
-from tarry.serve.composition.memory import keep_memory
+from tarry.registry.registry import Registry
+from tarry.serve.composition import configuration
+from tarry.serve.composition.registry_folder import RegistryFolder
 from tarry.serve.composition.watchdog import Watchdog
-from tarry.serve.datafolder import DataFolder, DataFolderError, explain
+from tarry.serve.datafolder import DataFolder
 from tarry.serve.transport.callers import traced_app
 from tarry.serve.transport.connection_budget import ConnectionBudget
 from tarry.serve.transport.listener import Listener, ListenError
@@ -64,7 +50,6 @@ from tarry.web.pages import dashboard
 if TYPE_CHECKING:
     from tarry.serve.composition.node import ClusterNode
     from tarry.serve.composition.shared import SnapshotUploads
-    from tarry.serve.composition.traces import OtelTracer
 
 log = logging.getLogger("tarry.serve")
 
@@ -77,85 +62,6 @@ FOLLOW_EVERY_S: Final = 0.05
 """So often the engine of a standby looks for what is new."""
 SHARED_FAREWELL_S: Final = 0.1
 """Such a farewell where another server goes on with the ledger: clients are to find that one soon."""
-
-KEPT_BLOCK_BYTES: Final = 16 * 1024 * 1024
-KEPT_BYTES: Final = 64 * 1024 * 1024
-"""Limits on kept freed memory: the largest block, and the bytes in all."""
-
-
-def serve(load: Callable[[], Loaded], set_aside: Sequence[int] = ()) -> int:
-    """Serve until SIGTERM or SIGINT, without the records at some seqs; gives the exit code.
-
-    `load` reads the configuration, now and at each SIGHUP.
-    """
-    config = load().config
-    set_up(config.log)
-    # Both that read the tables, delta-rs and pyarrow, look there for what their object store needs.
-    os.environ.update(config.pipeline.storage_options)
-    raise_open_files()
-    _tune()
-    try:
-        uvloop.run(_serve(config, load, set_aside))
-    except OSError as error:
-        return _refuse(explain(Path(error.filename or config.data), error))
-    except (ConfigError, DataFolderError, ListenError, TarryError) as error:
-        return _refuse(str(error))
-    return 0
-
-
-def _refuse(reason: str) -> int:
-    print(f"tarry: {reason}", file=sys.stderr, flush=True)  # noqa: T201 - the one line that says why
-    return 1
-
-
-def _tune() -> None:
-    """Settings of the interpreter that suit one busy thread beside two that mostly wait for the disk."""
-    # The ledger's thread must not wait five milliseconds for its turn after each sync.
-    sys.setswitchinterval(0.0001)
-    # Records and answers make no cycles; looking for them after every 700 objects cost a quarter of a burst. But a look at
-    # 200,000 that live on, as of a hundred thousand new topics, took up to 150 ms of the processor in one turn.
-    gc.set_threshold(20_000, 500, 1_000)
-    # `np.unique` imports it when it is first called, for ten milliseconds: not at a due instant.
-    importlib.import_module("numpy.ma")
-    # pyarrow imports pandas, where there is one, with the first array that is made of a list: half a second on the
-    # loop, at an instant that a client would choose.
-    pa.array([""])
-    keep_memory(KEPT_BLOCK_BYTES, KEPT_BYTES)
-
-
-def raise_open_files() -> None:
-    """Take all the open files that the system gives without asking: connections are open files."""
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-
-
-async def _serve(config: Config, load: Callable[[], Loaded], set_aside: Sequence[int] = ()) -> None:
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
-    key_file = config.cluster.id_key_file
-    with DataFolder.open(Path(config.data), Path(key_file) if key_file else None) as folder:
-        server = Server(config, folder, set_aside)
-        server.on_fault = stop.set
-        # From a terminal it means that the terminal was closed, and ends the server.
-        if not sys.stdin.isatty():
-            loop.add_signal_handler(signal.SIGHUP, server.renew, load)
-        try:
-            if config.ledger.log == "disk" or await server.stand_by(stop):
-                url = await server.start()
-                print(f"tarry: ready on {url}", flush=True)  # noqa: T201 - who started us waits for it
-            await stop.wait()
-            if server.fault is None:
-                log.info("stopping")
-        finally:
-            # After a fault nothing in memory is worth writing down: it ends as a crash does.
-            if server.fault is None:
-                await server.stop()
-            else:
-                await server.leave()
-        if server.fault is not None:
-            raise Unavailable(f"the server ended because of a fault: {server.fault}; start it again")
 
 
 class Server:
@@ -181,15 +87,15 @@ class Server:
         self._alarm = alarm
         self._webhook = WebhookOutlet(config.webhook, self._clock)
         self._ledger: Ledger | None = None
-        self._registry: Registry | None = None
+        self._registry = RegistryFolder(folder.registry)
         self._engine: Engine | None = None
         self._driver: Driver | None = None
         self._watchdog = Watchdog(loop)
         self._room = ConnectionBudget()
         self._room.reserve(config.webhook.max_connections)
-        self._access = Access(tokens_of(config))
-        self._doors = doors_of(config, self._access, self._room, self._clock)
-        self._tracer = tracer_of(config)
+        self._access = Access(configuration.tokens_of(config))
+        self._doors = configuration.doors_of(config, self._access, self._room, self._clock)
+        self._tracer = configuration.tracer_of(config)
         self._app: HttpApp | None = None
         self._listener: Listener | None = None
         self._url = ""
@@ -230,8 +136,8 @@ class Server:
         clients with several addresses try the next.
         """
         config, listener = self._config, self._bind()
-        node = self._node = cluster_node(config, self._folder, self._clock, self._url)
-        await listener.start(node.app(self._access, door_settings(config)), self._access)
+        node = self._node = configuration.cluster_node(config, self._folder, self._clock, self._url)
+        await listener.start(node.app(self._access, configuration.door_settings(config)), self._access)
         owning = asyncio.create_task(self._own(node))
         others = [asyncio.create_task(stop.wait()), asyncio.create_task(self._follow(node))]
         try:
@@ -268,10 +174,16 @@ class Server:
         if log is None:
             return False
         ledger = self._ledger = Ledger.follow(
-            RealDisk(), str(self._folder.ledger), ledger_settings(self._config), self._clock, log
+            RealDisk(),
+            str(self._folder.ledger),
+            configuration.ledger_settings(self._config),
+            self._clock,
+            log,
         )
         self._folder.check_key(ledger.ledger_id)
-        self._engine = self._mended_engine(ledger, lambda engine: engine.follow(self._set_aside))
+        self._engine = self._registry.engine(
+            ledger, partial(self._engine_on, ledger), lambda engine: engine.follow(self._set_aside)
+        )
         return True
 
     async def start(self) -> str:
@@ -294,7 +206,7 @@ class Server:
         self._app = build_app(
             engine,
             self._access,
-            door_settings(config),
+            configuration.door_settings(config),
             partial(read_progress, self._folder.pipeline),
             {path: app for door in self._doors for path, app in door.mounts.items()},
             dashboard(),
@@ -341,7 +253,7 @@ class Server:
             return self._ledger
         # A missing key is told before anything is opened.
         self._folder.id_key()
-        settings = ledger_settings(self._config)
+        settings = configuration.ledger_settings(self._config)
         ledger = Ledger.open(
             RealDisk(), str(self._folder.ledger), settings, self._clock, log=self._shared_log
         )
@@ -353,7 +265,9 @@ class Server:
         """An engine in the state of the ledger's head."""
         engine = self._engine
         if engine is None:
-            engine = self._mended_engine(ledger, lambda engine: engine.recover(self._set_aside))
+            engine = self._registry.engine(
+                ledger, partial(self._engine_on, ledger), lambda engine: engine.recover(self._set_aside)
+            )
         else:
             engine.recover(self._set_aside)
         publish(str(self._folder.ledger), engine.set_aside)
@@ -366,31 +280,6 @@ class Server:
         gc.collect()
         gc.freeze()
         return engine
-
-    def _mended_engine(self, ledger: Ledger, begin: Callable[[Engine], object]) -> Engine:
-        """An engine that has read the registry; a damaged one is made again first."""
-        self._folder.registry.mkdir(mode=0o700, exist_ok=True)
-        folder = str(self._folder.registry)
-        remove_backups(folder)
-        try:
-            if (reason := marked_damaged(folder)) is not None:
-                raise RegistryDamage("marked", reason)
-            engine = self._engine_on(ledger)
-            begin(engine)
-        except RegistryDamage as damage:
-            log.error("recovery: %s", damage)
-            self._replace_registry(ledger, damage)
-            unmark(folder)
-            engine = self._engine_on(ledger)
-            begin(engine)
-        assert self._registry is not None
-        self._registry.on_damage = self._registry_damaged
-        return engine
-
-    def _registry_damaged(self, damage: RegistryDamage) -> None:
-        """Damage that shows while running; what needs that row gets an error, and the next start mends it."""
-        log.error("%s; the next start replaces the registry by its snapshot and the ledger", damage)
-        mark_damaged(str(self._folder.registry), str(damage.reason))
 
     def _snapshot_made(self, path: str, seq: int, first_seq: int) -> None:
         """A snapshot of the registry: other servers of this ledger are to have it too."""
@@ -416,30 +305,12 @@ class Server:
         if self._running:
             self._faulted(error)
 
-    def _replace_registry(self, ledger: Ledger, damage: RegistryDamage) -> None:
-        if self._registry is not None:
-            self._registry.close()
-            self._registry = None
-        folder = self._folder.registry
-        path = str(folder / REGISTRY_FILE)
-        if restore(str(folder), path):
-            return
-        if ledger.first_seq != 1:
-            raise Unavailable(
-                f"{path} is damaged ({damage.reason}), and so are its snapshots: "
-                "bring the data folder back from a backup"
-            ) from damage
-        # Nothing was reclaimed yet: the ledger alone gives it again.
-        set_aside(path)
-        log.error("the registry was damaged; it is set aside, and made anew from the ledger")
-
-    def _engine_on(self, ledger: Ledger) -> Engine:
+    def _engine_on(self, ledger: Ledger, registry: Registry) -> Engine:
         config, folder = self._config, self._folder
         loop = asyncio.get_running_loop()
-        self._registry = Registry(str(folder.registry / REGISTRY_FILE))
         given = Surroundings(
             ledger=ledger,
-            registry=self._registry,
+            registry=registry,
             index=DeltaIndex(f"{config.tables()}/index", ledger.ledger_id, config.pipeline.storage_options),
             clock=self._clock,
             ids=Ids(folder.id_key()),
@@ -450,7 +321,7 @@ class Server:
             reading=self._reading,
             settings=config.engine,
             broker_policy=config.doors.pulsar.policy(config.policies.broker),
-            namespace_policies=namespace_policies(config),
+            namespace_policies=configuration.namespace_policies(config),
             snapshot_folder=str(folder.registry),
             on_snapshot=self._snapshot_made,
             shared=lambda: self._access.has_tenants,
@@ -472,7 +343,7 @@ class Server:
             except ListenError as error:
                 log.error("the certificate stays as it was: %s", error)
         try:
-            self._renew_tokens(tokens_of(load().config))
+            self._renew_tokens(configuration.tokens_of(load().config))
         except (ConfigError, TarryError) as error:
             log.error("the tokens stay as they were: %s", error)
         log.info("certificates and tokens were read again", extra={"tokens": len(self._access.tokens)})
@@ -518,8 +389,7 @@ class Server:
         self._writing.close()
         self._reading.close()
         self._uploading.close()
-        if self._registry is not None:
-            self._registry.close()
+        self._registry.close()
         # Where the process goes on, the collector may look at what the engine left behind.
         gc.unfreeze()
         if self._running:
@@ -549,88 +419,3 @@ async def _flush(engine: Engine) -> None:
             "the registry is behind the ledger; the next start takes longer",
             extra={"reason": str(error) or type(error).__name__},
         )
-
-
-def doors_of(config: Config, access: Access, room: ConnectionBudget, clock: SteadyClock) -> list[Door]:
-    """The doors that are open. A closed one is not even imported."""
-    doors: list[Door] = []
-    if config.doors.pulsar.enabled:
-        from tarry.serve.composition.pulsar import PulsarDoor
-
-        doors.append(PulsarDoor(config.doors.pulsar, access, room))
-    if config.doors.dapr.enabled:
-        from tarry.serve.composition.dapr import DaprDoor
-
-        doors.append(DaprDoor(config.doors.dapr, access, room))
-    if config.brokers.allow:
-        from tarry.serve.composition.brokers import BrokerDestinations
-
-        doors.append(BrokerDestinations(config, room, clock))
-    if config.doors.matrix.enabled and config.doors.matrix.homeserver is None:
-        log.warning("the Matrix door stays closed: doors.matrix.homeserver names none; `tarry up` runs one")
-    elif config.doors.matrix.enabled:
-        from tarry.serve.composition.matrix import MatrixDoor
-
-        doors.append(MatrixDoor(config.doors.matrix, room, clock))
-    return doors
-
-
-def cluster_node(config: Config, folder: DataFolder, clock: SteadyClock, url: str) -> "ClusterNode":
-    """This server among those that share its ledger. Kafka's library is not even imported where the ledger is on the disk."""
-    try:
-        from tarry.serve.composition.node import ClusterNode
-    except ImportError as error:
-        raise ConfigError(
-            f"ledger.log = \"kafka\", and {error.name} is not installed: pip install 'tarry[kafka]'"
-        ) from None
-    return ClusterNode(config, folder, clock, url)
-
-
-def tracer_of(config: Config) -> "OtelTracer | None":
-    """The tracer of accepted and sent messages. Its packages are not even imported where nothing is traced."""
-    if config.traces.endpoint is None:
-        return None
-    try:
-        from tarry.serve.composition.traces import OtelTracer
-    except ImportError as error:
-        raise ConfigError(
-            f"traces.endpoint is set, and {error.name} is not installed: pip install 'tarry[otel]'"
-        ) from None
-    return OtelTracer(config.traces)
-
-
-def namespace_policies(config: Config) -> dict[str, Policy]:
-    """Policies of the doors' own namespaces, from their configuration."""
-    if not config.doors.matrix.enabled:
-        return {}
-    from tarry.serve.composition.matrix import policies_of
-
-    return policies_of(config.doors.matrix)
-
-
-def ledger_settings(config: Config) -> LedgerSettings:
-    """The ledger's settings, from the configuration."""
-    given = config.ledger
-    return LedgerSettings(**{name: getattr(given, name) for name in LedgerSettings.__struct_fields__})
-
-
-def door_settings(config: Config) -> HttpSettings:
-    """The native HTTP door's settings, from the configuration."""
-    http = config.http
-    shared = set(HttpSettings.__struct_fields__) & set(http.__struct_fields__)
-    given = {name: getattr(http, name) for name in shared}
-    return HttpSettings(**given, index=f"{config.tables().rstrip('/')}/index")
-
-
-def tokens_of(config: Config) -> list[Token]:
-    """Rights and rates of tokens, from the configuration; reads the files that hold tokens."""
-    return [
-        Token.of(
-            token.name,
-            f"sha256:{token_digest(token)}",
-            token.roles,
-            token.namespaces,
-            token.operations_per_second,
-        )
-        for token in config.tokens
-    ]
