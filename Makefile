@@ -79,7 +79,8 @@ soak: .dev .java ## kill the real server and pipeline under load for MINUTES=30,
 	@$(BIN)/python -m tests.crash.soak --minutes $(MINUTES) $(ARGS)
 
 .PHONY: cluster
-cluster: .dev .java ## faults of brokers, servers and links under load, ROUNDS=13 of them (about half a minute each), with an audit (needs mvn)
+cluster: .dev .java ## unmodified clients across a takeover, then faults of brokers, servers and links under load, ROUNDS=13 of them (about half a minute each), with an audit (needs mvn)
+	@$(BIN)/python -m pytest -m soak tests/cluster
 	@$(BIN)/python -m tests.cluster --rounds $(ROUNDS) $(ARGS)
 
 .PHONY: linearizable

@@ -6,6 +6,7 @@ import pytest
 
 from tests.certificates import certificate
 from tests.cluster.brokers import Brokers, brokers
+from tests.cluster.links import Network
 from tests.cluster.object_store import ObjectStore, object_store
 
 
@@ -15,6 +16,13 @@ def one_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Brokers]:
     folder = tmp_path_factory.mktemp("kafka")
     with brokers(folder, count=1, guard=certificate(folder)) as cluster:
         yield cluster
+
+
+@pytest.fixture
+def network() -> Iterator[Network]:
+    """Links that end with the test."""
+    with Network() as made:
+        yield made
 
 
 @pytest.fixture(scope="session")

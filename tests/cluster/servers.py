@@ -121,12 +121,15 @@ def service_url(servers: Sequence[ClusterServer]) -> str:
 
 @contextlib.contextmanager
 def two_servers(
-    folder: Path, cluster: Brokers, topic: str, session_ms: int = SESSION_MS
+    folder: Path, cluster: Brokers, topic: str, session_ms: int = SESSION_MS, further: str = ""
 ) -> Iterator[list[ClusterServer]]:
     """An owner and a standby, in this order."""
     key = folder / "key"
     key.write_bytes(os.urandom(32))
-    servers = [ClusterServer(folder / name, cluster.addresses, topic, key, session_ms) for name in ("a", "b")]
+    servers = [
+        ClusterServer(folder / name, cluster.addresses, topic, key, session_ms, further)
+        for name in ("a", "b")
+    ]
     try:
         for server in servers:
             server.launch()

@@ -48,12 +48,6 @@ class Arrivals:
 
 
 @pytest.fixture
-def network() -> Iterator[Network]:
-    with Network() as made:
-        yield made
-
-
-@pytest.fixture
 def servers(
     one_broker: Brokers, tmp_path: Path, request: pytest.FixtureRequest
 ) -> Iterator[list[ClusterServer]]:
