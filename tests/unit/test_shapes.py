@@ -1,7 +1,7 @@
 """Messages and entries have the same fields wherever they are told of."""
 
 import inspect
-from typing import Any, get_args
+from typing import Any, get_args, get_type_hints
 
 import msgspec
 import pytest
@@ -166,6 +166,24 @@ def test_the_client_can_ask_for_all_that_the_api_takes() -> None:
     )
     assert fields(shapes.PlainLine) | fields(shapes.BatchDefaults) <= taken
     assert parameters(operations.list_page) == fields(MessageQuery) == fields(shapes.ListQuery)
+
+
+@pytest.mark.parametrize(
+    ("keywords", "kind", "apart"),
+    [
+        (theirs.ListFilters, MessageQuery, {"page", "limit"}),
+        (theirs.LineDefaults, shapes.BatchDefaults, set()),
+    ],
+)
+def test_keywords_of_the_clients_calls_are_the_fields_of_what_is_asked(
+    keywords: Any, kind: Any, apart: set[str]
+) -> None:
+    """`list` turns pages itself, and without a limit it goes on to the last."""
+    asked, taken = get_type_hints(keywords), get_type_hints(kind)
+    assert asked.keys() - apart == taken.keys() - apart
+    assert asked.keys() <= taken.keys()
+    for name in asked.keys() - apart:
+        assert asked[name] == taken[name], name
 
 
 def test_the_api_can_ask_for_all_that_the_engine_takes() -> None:
