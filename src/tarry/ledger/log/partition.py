@@ -1,6 +1,6 @@
 """The interface of a replicated log: one partition of records with offsets, which several nodes read and write.
 
-Kafka's partition is one, `tarry.testing.SimulatedLog` makes others. An implementation translates and decides nothing: which
+Kafka's partition is one, `tarry.testing.log.SimulatedLog` makes others. An implementation translates and decides nothing: which
 records count, who owns, and what is durable is decided in `fold`, `ownership` and `replicated_log`.
 """
 
