@@ -3,9 +3,10 @@
 import pytest
 
 from tarry.core.errors import Unavailable
-from tarry.core.message import Message
+from tarry.core.message import Message, MessageView
 from tarry.engine.settings import EngineSettings
 from tarry.engine.state import recovery
+from tarry.engine.state.aside import Unprocessable
 from tarry.ledger.ledger import Ledger, LedgerSettings
 from tarry.ledger.record import NO_KEY
 from tarry.ledger.replay import Frame
@@ -13,6 +14,9 @@ from tarry.testing.index import SimulatedIndex
 from tarry.testing.insides import InsidesOf
 from tarry.testing.log import SimulatedLog
 from tarry.testing.world import World
+from tests.unit.test_set_aside import POISON, poisoned
+
+__all__ = ["poisoned"]
 
 
 def standby(log: SimulatedLog, name: str, owner: World) -> World:
@@ -227,3 +231,69 @@ def test_an_index_that_was_removed_before_the_takeover_is_not_taken_for_a_new_on
     b.horizon.index = kept
     b.run(60_000)
     assert [arrival.delivery.id for arrival in b.outlet.arrivals] == [id_]
+
+
+# Records that are set aside
+
+
+def poison(owner: World) -> tuple[str, int, str]:
+    """A message whose record cannot be decided in a replay, with its seq, and one that is well."""
+    bad = Message(destination="sim://shop/bad", payload=POISON, owner="ann", delay_ms=60_000)
+    id_ = owner.settle(owner.engine.schedule(bad)).id
+    good = owner.settle(owner.engine.schedule(message(1, 60_000))).id
+    place = owner.ids.read(id_)
+    assert place is not None
+    return id_, place[0], good
+
+
+def looked(world: World, id_: str) -> MessageView:
+    return world.settle(world.engine.get(id_))
+
+
+@pytest.mark.usefixtures("poisoned")
+@pytest.mark.parametrize("owner_ended_it", [True, False])
+@pytest.mark.parametrize("restarted", [True, False])
+def test_a_record_that_stops_the_owner_stops_the_standby_and_each_is_told_to_go_on_without_it(
+    owner_ended_it: bool, restarted: bool
+) -> None:
+    log = SimulatedLog()
+    a = World(log=log, node="a")
+    b = standby(log, "b", a)
+    bad, seq, good = poison(a)
+    # The owner that took it goes on. Whoever replays it ends, at the same record and with the same word.
+    told = f"seq {seq} .*--set-aside {seq}"
+    with pytest.raises(Unprocessable, match=told):
+        b.follow()
+    a.crash(lose_transactions=1_000)
+    with pytest.raises(Unprocessable, match=told):
+        a.start()
+    if owner_ended_it:
+        a.start([seq])
+        a.run(100)
+        assert str(looked(a, bad).state) == "failed"
+    # What the owner was told the standby does not know.
+    b.kill()
+    b.stand_by()
+    with pytest.raises(Unprocessable, match=told):
+        b.follow()
+    b.kill()
+    b.stand_by()
+    b.follow([seq])
+    assert b.following.engine.set_aside == [seq]
+    if restarted:
+        # Its own registry remembers it, as an owner's does.
+        b.clock.advance(1_000)
+        b.follow()
+        while b.work():
+            pass
+        b.kill()
+        b.stand_by()
+        b.follow()
+    a.kill()
+    b.start([] if restarted else [seq])
+    b.run(61_000)
+    view = looked(b, bad)
+    assert (str(view.state), str(looked(b, good).state)) == ("failed", "sent")
+    assert "set aside" in (view.reason or "")
+    assert b.engine.stats().counters["failed"] == 1
+    assert b.engine.set_aside == [seq]

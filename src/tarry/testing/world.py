@@ -187,8 +187,8 @@ class World(Insides):
         self.side = ReplicatedLog(self.connection, copy, LogNode(self.node, self.id_check), self.part_bytes)
         return self.side
 
-    def follow(self) -> None:
-        """As a standby, read new records of the log, and let an engine follow it, from which `start` goes on."""
+    def follow(self, set_aside: Sequence[int] = ()) -> None:
+        """As a standby, read new records of the log, and let an engine follow it without some; `start` goes on from there."""
         side = self.side or self.stand_by()
         while side.follow(_WAIT_S):
             pass
@@ -197,7 +197,7 @@ class World(Insides):
         elif side.copy.reader.segments:
             ledger = Ledger.follow(self.disk, "ledger", self.ledger_settings, self.clock, side)
             self._following = self._engine_on(ledger)
-        while self._following is not None and self._following.follow():
+        while self._following is not None and self._following.follow(set_aside):
             pass
 
     def claim(self) -> ReplicatedLog:
