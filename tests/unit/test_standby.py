@@ -12,15 +12,17 @@ from tarry.cluster.standby import LogAddress, Standby
 from tarry.core.clock import SystemClock
 from tarry.core.errors import Unavailable
 from tarry.ledger.copy import LedgerCopy, begin_copy
+from tarry.ledger.log import replicated_log
 from tarry.ledger.log.envelope import LogClaim
 from tarry.ledger.log.fold import LogPosition
 from tarry.ledger.log.replicated_log import LogNode
 from tarry.testing.disk import SimulatedDisk
-from tarry.testing.log import SimulatedLog
+from tarry.testing.log import SimulatedLog, SimulatedPartition
 from tests.unit.ledger_kit import FOLDER, LEDGER_ID
 from tests.unit.log_kit import UNITS, Node, fill
 from tests.waiting import wait_until
 
+SESSION_S = 30
 NOBODY = {"bootstrap.servers": "127.0.0.1:1"}
 
 
@@ -63,17 +65,19 @@ class World:
         self.beginnings = Beginnings(self.disk)
         self.told: list[Any] = []
         self.standby: Standby | None = None
+        self.partition: SimulatedPartition
 
     def start(self) -> Standby:
+        self.partition = self.log.connect("b")
         self.standby = standby = Standby(
-            LogAddress(client=NOBODY, topic="tarry", session_timeout_ms=1_000),
+            LogAddress(client=NOBODY, topic="tarry", session_timeout_ms=1000 * SESSION_S),
             self.disk,
             FOLDER,
             LogNode("b", b"key"),
             SystemClock(),
             self.told.append,
             self.beginnings,
-            partition=self.log.connect("b"),
+            partition=self.partition,
         )
         standby.start()
         return standby
@@ -142,6 +146,50 @@ def test_it_says_that_it_stands_only_while_the_group_has_it(
         standby._candidacy.trouble = "the group refused it"
         wait_until(lambda: not standby.stands)
         assert standby.trouble == "the group refused it"
+
+
+def own_turn(standby: Standby) -> None:
+    """The group gives it the turn."""
+    wait_until(lambda: standby.level)
+    standby._chosen(True)
+
+
+def test_a_connection_that_failed_for_good_at_a_claim_is_replaced(world: World) -> None:
+    standby = world.start()
+    wait_until(lambda: standby.level)
+    world.partition.sever("the producer has failed for good")
+    own_turn(standby)
+    wait_until(lambda: bool(world.told))
+    assert world.told == [standby.side]
+    assert standby.owner == "b"
+
+
+def test_its_own_earlier_claim_that_wins_keeps_it_from_nothing(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replicated_log, "PATIENCE", 2)
+    standby = world.start()
+    wait_until(lambda: standby.level)
+    # The brokers take its claim, and do not say so in time: it comes into the log when the next one is sent.
+    late: list[bytes] = []
+    send, deliveries = world.partition.send, world.partition.deliveries
+
+    def held(data: bytes) -> int:
+        if not late:
+            late.append(data)
+            monkeypatch.setattr(world.partition, "deliveries", lambda wait_s: [])
+            return -1
+        monkeypatch.setattr(world.partition, "deliveries", deliveries)
+        if len(late) == 1:
+            world.log.write(late[0])
+            late.append(data)
+        return send(data)
+
+    monkeypatch.setattr(world.partition, "send", held)
+    own_turn(standby)
+    wait_until(lambda: bool(world.told), within_s=SESSION_S)
+    assert world.told == [standby.side]
+    assert len(late) == 2
 
 
 def test_a_log_that_was_trimmed_past_the_copy_is_begun_anew_at_a_snapshot(world: World) -> None:

@@ -81,6 +81,12 @@ class KafkaPartition:
         """Let the producer get ready, which takes it half a second, so that the first record does not wait for that."""
         self._producing()
 
+    def renew(self) -> None:
+        """Have another producer: one that has failed for good takes nothing any more, and frames may follow no such failure."""
+        self._fail("the producer was given up")
+        self._delivered.clear()
+        self._drop_producer()
+
     def send(self, data: bytes) -> int:
         """Hand a record to the producer; return its ticket."""
         ticket = self._sent
@@ -186,14 +192,17 @@ class KafkaPartition:
 
     def close(self) -> None:
         """Let go of the connections; frames in flight are not waited for."""
-        if self._producer is not None:
-            self._producer.purge()
-            self._producer.poll(0)
-            self._producer = None
+        self._drop_producer()
         if self._consumer is not None:
             self._consumer.close()
             self._consumer = None
         self._admin = None
+
+    def _drop_producer(self) -> None:
+        if self._producer is not None:
+            self._producer.purge()
+            self._producer.poll(0)
+            self._producer = None
 
     def _producing(self) -> Producer:
         if self._producer is None:
@@ -202,7 +211,8 @@ class KafkaPartition:
                     **self._settings,
                     "acks": "all",
                     "enable.idempotence": True,
-                    # A record that is given up must not be followed by one that is taken.
+                    # A record that the brokers refuse must not be followed by one that they take: then the producer
+                    # fails for good. One that is given up for its time is no such case; a frame behind it is void (R14).
                     "enable.gapless.guarantee": True,
                     "max.in.flight.requests.per.connection": self.in_flight,
                     "linger.ms": 0,

@@ -60,6 +60,9 @@ class FollowedPartition(LogPartition, Protocol):
     def connect(self) -> None:
         """Get ready to send."""
 
+    def renew(self) -> None:
+        """Send by another connection from now on: of what was sent nothing more is heard. Only for who owns nothing."""
+
     def commit(self, offset: int) -> None:
         """Tell others up to where this node has read."""
 
@@ -102,6 +105,7 @@ class Standby:
         self._partition: FollowedPartition = partition or KafkaPartition(
             address.client, address.topic, PARTITION, reader
         )
+        self._name = node.name
         self._session_s = address.session_timeout_ms / 1000
         self._snapshots = snapshots
         self._checked = False
@@ -189,14 +193,18 @@ class Standby:
                     self._check()
                 self._follow()
                 if self._turn.is_set() and time.monotonic() >= self._not_before_s:
-                    self.side.claim(self._clock.now_ms(), os.urandom(16), os.urandom(16))
+                    self._claim()
                     self.lag = Lag(0, 0.0)
                     return self.side
                 self.trouble = self._candidacy.trouble
             except Conflict as conflict:
-                # The group and the log will agree: but not while two nodes claim in turns.
                 log.warning("the ledger was not claimed: %s", conflict)
-                self._not_before_s = time.monotonic() + self._session_s * random.uniform(1, 2)
+                wait_s = TRY_AGAIN_S
+                if self.owner != self._name:
+                    # The group and the log will agree: but not while two nodes claim in turns.
+                    wait_s = self._session_s * random.uniform(1, 2)
+                # Else an earlier claim of this node has won, of which it was told that nobody knows what became of it.
+                self._not_before_s = time.monotonic() + wait_s
             except NotFound as gone:
                 if self._snapshots is None or self.level:
                     # An engine may follow this copy: the next life begins with another one. A log that was lost is told as such.
@@ -231,6 +239,14 @@ class Standby:
             if self._snapshots is not None:
                 self._snapshots.renew(self.side.copy)
         self._checked = True
+
+    def _claim(self) -> None:
+        try:
+            self.side.claim(self._clock.now_ms(), os.urandom(16), os.urandom(16))
+        except Unavailable:
+            # The connection may have failed for good. Nothing but the claim was sent on it, and a claim may come late.
+            self._partition.renew()
+            raise
 
     def _follow(self) -> None:
         self.side.follow(FOLLOW_S)

@@ -106,6 +106,12 @@ class SimulatedPartition:
     def connect(self) -> None:
         """Get ready: it always is."""
 
+    def renew(self) -> None:
+        """Be whole again; what was reported is not told."""
+        self._severed, self._waited = "", 0
+        self._told += len(self._reports)
+        self._reports.clear()
+
     def commit(self, offset: int) -> None:
         """Take note of where the node has read: nobody asks."""
 

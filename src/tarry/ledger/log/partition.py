@@ -35,7 +35,8 @@ class LogPartition(Protocol):
     def send(self, data: bytes) -> int:
         """Hand a record to the log without waiting; return its ticket, which is one more than that of the record before.
 
-        Records stand in the log in the order in which they were sent, each at most once, and none is left out before one that is taken.
+        Records stand in the log in the order in which they were sent, each at most once. Where one is left out, its outcome is told
+        as unknown before that of any behind it.
         """
 
     def deliveries(self, wait_s: float) -> list[LogDelivery]:

@@ -247,10 +247,12 @@ class ReplicatedLog:
         """Wait until the log has taken a record."""
         for _ in range(PATIENCE):
             for told in self._partition.deliveries(READ_WAIT_S):
+                if told.ticket != ticket:
+                    # Of an earlier claim.
+                    continue
                 if told.error:
                     raise Unavailable(f"{self._partition.name} did not take the record: {told.error}")
-                if told.ticket == ticket:
-                    return
+                return
         raise Unavailable(f"{self._partition.name} said nothing about a record")
 
     def _read_upto(self, end: int) -> list[Valid]:
