@@ -34,7 +34,11 @@ class LiveRow(Struct, array_like=True, frozen=True):
 
 
 class EndedRow(Struct, array_like=True, frozen=True):
-    """The outcome of a message, and of a listed one its content."""
+    """The outcome of a message, and of a listed one its content.
+
+    Its fields are those of `Finalise` under the same names. Neither can be the beginning of the other: the record begins with the
+    version that it ends, which the row has not, and both are on disks in this order (`tests/unit/test_shapes.py` compares them).
+    """
 
     origin: Key
     outcome: str
