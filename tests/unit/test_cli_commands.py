@@ -156,7 +156,11 @@ def test_several_ids_are_each_tried(tarry: Shell) -> None:
         (["schedule"], 2, "DEST is missing"),
         (["schedule", "hello", "x"], 2, "--in 5s, or --at"),
         (["schedule", "https:/example.org/x", "x", "--in", "1s"], 5, "did you mean https://…?"),
-        (["schedule", "mailto:a@b", "x", "--in", "1s"], 5, "like https://host/path"),
+        (
+            ["schedule", "mailto:a@b", "x", "--in", "1s"],
+            5,
+            "did you mean the topic persistent://public/default/mailto:a@b?",
+        ),
         (["schedule", "Hello World", "x", "--in", "1s"], 5, "no spaces"),
         (["schedule", "t", "x", "--file", "f"], 2, "with --file only"),
         (["schedule", "--file", "/none/such"], 2, "there is no file"),

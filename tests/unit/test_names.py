@@ -1,7 +1,14 @@
 import pytest
 
 from tarry.core.errors import Invalid
-from tarry.core.names import check_name, parse_namespace, parse_topic, partition_number, unpartitioned
+from tarry.core.names import (
+    check_name,
+    parse_destination,
+    parse_namespace,
+    parse_topic,
+    partition_number,
+    unpartitioned,
+)
 
 
 @pytest.mark.parametrize(
@@ -18,6 +25,21 @@ def test_topic_names(given: str, full: str) -> None:
     name = parse_topic(given)
     assert name.full == full
     assert parse_topic(name.full) == name
+
+
+@pytest.mark.parametrize("name", ["mailto:a@b", "Hello World", "9:30", "é: ü"])
+def test_what_was_meant_instead_of_a_destination_is_one(name: str) -> None:
+    with pytest.raises(Invalid) as refused:
+        parse_destination(name)
+    _, _, meant = refused.value.reason.partition("did you mean the topic ")
+    assert parse_destination(meant.removesuffix("?")) == parse_topic(name)
+
+
+@pytest.mark.parametrize("name", ["a:/b", "a b\n", "x " * 200])
+def test_nothing_is_meant_that_would_be_refused_too(name: str) -> None:
+    with pytest.raises(Invalid) as refused:
+        parse_destination(name)
+    assert "did you mean" not in refused.value.reason
 
 
 def test_the_namespace_of_a_topic() -> None:

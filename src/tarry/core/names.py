@@ -72,9 +72,19 @@ def parse_destination(destination: str) -> TopicName:
         raise Invalid(
             "destination",
             f"{destination[:64]!r} is neither an address like https://host/path nor a short topic name, which has no colons"
-            f" and no spaces; a topic of that name is written in full, {TOPIC_SCHEME}{DEFAULT_NAMESPACE}/NAME",
+            f" and no spaces{_meant_topic(destination)}",
         )
     return parse_topic(destination, "destination")
+
+
+def _meant_topic(name: str) -> str:
+    """The full name of a topic that may have been meant."""
+    full = f"{TOPIC_SCHEME}{DEFAULT_NAMESPACE}/{name}"
+    try:
+        parse_topic(full)
+    except Invalid:
+        return ""
+    return f"; did you mean the topic {full}?" if name.isprintable() else ""
 
 
 def unpartitioned(topic: str) -> str:
