@@ -228,11 +228,11 @@ class Victim:
 
 
 class Rounds(Protocol):
-    """What a round is made of."""
+    """The parts of a round."""
 
     @property
     def books(self) -> Books:
-        """What the clients wrote down."""
+        """The books of the clients."""
 
     def begin(self) -> None:
         """Start everybody."""

@@ -63,12 +63,12 @@ class Span:
     answered_ms: int
     ended_ms: int = OPEN
     left_ms: int = 0
-    """What was left of a message's delay, at the least."""
+    """The least that was left of a message's delay."""
 
 
 @dataclass
 class NativeBooks(Books):
-    """What was asked of the native features, and what was told."""
+    """Requests to the native features, and their answers."""
 
     occurrences: dict[str, list[int]] = field(default_factory=dict)
     """By repeat: the instants that it has."""
@@ -90,7 +90,7 @@ class User(threading.Thread):
         self._books = books
         self._random = random.Random(seed)
         self.steps = 0
-        """What was done so far."""
+        """The number of things done so far."""
         self._stopping = stop
         self._count = 0
         self._held: dict[str, Told] = {}
