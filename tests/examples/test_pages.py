@@ -12,6 +12,7 @@ import pytest
 
 from tests.documents import Reader, blocks, output_below, runnable, shows
 from tests.processes import ROOT, SMALL, free_port, running
+from tests.waiting import wait_until
 
 WITHIN_S: Final = 60
 
@@ -69,6 +70,33 @@ def test_the_program_and_the_commands_print_what_the_page_shows(tmp_path: Path, 
             expected = set() if output_below(commands[-1]) else set(prints[-1].text.splitlines())
             while expected:
                 expected.discard(started.line())
+
+
+def test_a_receiver_does_what_its_page_shows(tmp_path: Path) -> None:
+    served, hooked = free_port(), free_port()
+    url = f"http://127.0.0.1:{served}"
+    start, receive, ask = runnable("examples/webhook_receiver/README.md")
+    export, _ = start.text.strip().splitlines()
+    swaps = {"make run": f"tarry serve --port {served} --data {tmp_path}/data", "9000": str(hooked)}
+    given = {
+        "PORT": str(hooked),
+        "TARRY_URL": url,
+        "TARRY_LEDGER__SEGMENT_BYTES": "1048576",
+        "PYTHONUNBUFFERED": "1",
+    }
+    secret = Reader(tmp_path / "first", {}).run(start._replace(text=f"{export}\necho $SECRET")).strip()
+    reader = Reader(tmp_path / "reader", swaps, SECRET=secret, **given)
+    (reader.folder / "examples").symlink_to(ROOT / "examples")
+    # The same secret in each terminal.
+    with reader.started(start._replace(text=start.text.replace(export, ""))) as server:
+        assert f"ready on {url}" in server.line()
+        with reader.started(receive) as receiver:
+            wait_until(lambda: _listens(hooked))
+            said, shown = reader.run(ask), output_below(ask)
+            assert shown is not None
+            assert shows(shown, said), said
+            prints = [block for block in blocks(ask.page) if block.language == "text"]
+            assert receiver.line() == prints[-1].text.strip()
 
 
 def test_every_example_has_a_page_that_a_test_reads() -> None:
