@@ -13,6 +13,7 @@ from tarry.ledger.head import HEAD_BYTES, HEAD_NAME, decode_head
 from tarry.ledger.ledger import Ledger, LedgerSettings
 from tarry.ledger.log.envelope import PART_BYTES
 from tarry.ledger.log.fold import Fold, ValidFrame
+from tarry.ledger.log.partition import LogRecord
 from tarry.ledger.log.replicated_log import LogNode, ReplicatedLog
 from tarry.testing.disk import SimulatedDisk
 from tarry.testing.log import SimulatedLog, SimulatedPartition
@@ -339,3 +340,25 @@ def test_a_log_that_has_lost_what_was_read_is_no_log_that_was_read_to_its_end() 
     log.shorten(log.end - 1)
     with pytest.raises(Unavailable, match="has lost records"):
         standby.log.lag()
+
+
+@pytest.mark.parametrize(("failures", "lives"), [(3, True), (1_000, False)])
+def test_a_gap_that_cannot_be_read_at_once_is_read_again_before_its_outcome_is_unknown(
+    failures: int, lives: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The log does not say where the frames are, so each is read to be answered.
+    node = Node(SimulatedLog(silence=1.0), "a")
+    ledger = node.own()
+    read, left = node.partition.read, [failures]
+
+    def failing(offset: int, wait_s: float) -> list[LogRecord]:
+        if left[0]:
+            left[0] -= 1
+            raise Unavailable("the leader has just changed")
+        return read(offset, wait_s)
+
+    monkeypatch.setattr(node.partition, "read", failing)
+    answers = fill(ledger, UNITS[:1])
+    assert answers == [None] if lives else isinstance(answers[0], Unavailable)
+    assert (ledger.failed is None) is lives
+    assert lives or "could not be read: the leader has just changed" in str(ledger.failed)

@@ -295,11 +295,7 @@ class ReplicatedLog:
         """Listen to the log, read gaps, and put frames that have become durable into the copy."""
         ownership = self._ownership
         assert ownership is not None
-        for told in self._partition.deliveries(wait_s):
-            if told.error:
-                ownership.failed(f"{self._partition.name}: {told.error}")
-            else:
-                ownership.delivered(told.ticket, told.offset)
+        self._hear(ownership, wait_s)
         self._read_gap(ownership)
         durable = ownership.durable()
         for position in durable:
@@ -331,9 +327,17 @@ class ReplicatedLog:
             raise OSError(EIO, ownership.unknown)
         return ownership
 
+    def _hear(self, ownership: Ownership, wait_s: float) -> None:
+        for told in self._partition.deliveries(wait_s):
+            if told.error:
+                ownership.failed(f"{self._partition.name}: {told.error}")
+            else:
+                ownership.delivered(told.ticket, told.offset)
+
     def _read_gap(self, ownership: Ownership) -> None:
         """Read the gap before the oldest frame, if there is one, until it is known what became of the frame."""
         attempts = 0
+        reason = "has taken a frame and does not show it"
         while (gap := ownership.gap) is not None and attempts <= PATIENCE:
             try:
                 records = self._partition.read(gap.offset, READ_WAIT_S)
@@ -341,10 +345,14 @@ class ReplicatedLog:
                 for record in records:
                     if not ownership.read(*record):
                         break
-            except (BadEnvelope, NewerEnvelope, NotFound, Unavailable) as error:
+            except (BadEnvelope, NewerEnvelope, NotFound) as error:
                 ownership.failed(f"{self._partition.name} could not be read: {error}")
+            except Unavailable as error:
+                # As when a broker was replaced: the frame's outcome is there, and others are heard of meanwhile.
+                attempts, reason = attempts + 1, f"could not be read: {error}"
+                self._hear(ownership, READ_WAIT_S)
         if attempts > PATIENCE:
-            ownership.failed(f"{self._partition.name} has taken a frame and does not show it")
+            ownership.failed(f"{self._partition.name} {reason}")
 
     def finish(self, next_seq: int) -> bool:
         """Let go of the ledger, so that another node may claim it at once, and leave a copy that is whole."""
