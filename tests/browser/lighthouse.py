@@ -28,8 +28,8 @@ ONE = {"name": "admin", "token": "admin-secret", "roles": ["admin"]}
 """A token, so that who has none is asked for it."""
 
 
-def look(url: str, *, desk: bool) -> dict[str, Any]:
-    """Lighthouse's report of one page."""
+def look(url: str, *, desk: bool) -> dict[str, Any] | None:
+    """Lighthouse's report of one page; none if Chromium or Lighthouse itself fell over, as they sometimes do."""
     command = [
         str(NPM / "node_modules" / ".bin" / "lighthouse"), url, "--quiet", "--output=json",
         f"--chrome-flags={' '.join(FLAGS)}", *(["--preset=desktop"] if desk else []),
@@ -37,7 +37,8 @@ def look(url: str, *, desk: bool) -> dict[str, Any]:
     environment = {**os.environ, "CHROME_PATH": "/usr/bin/chromium"}
     done = subprocess.run(command, env=environment, timeout=TIMEOUT_S, capture_output=True, check=False)
     if done.returncode:
-        raise SystemExit(f"lighthouse failed:\n{done.stderr.decode()}")
+        print(f"     lighthouse failed: {' '.join(done.stderr.decode().split())[-300:]}", flush=True)
+        return None
     report: dict[str, Any] = json.loads(done.stdout)
     return report
 
@@ -62,6 +63,8 @@ def judge(url: str, name: str, *, desk: bool) -> bool:
     """Whether a page reaches the mark in one of the tries."""
     for attempt in range(1, TRIES + 1):
         report = look(url, desk=desk)
+        if report is None:
+            continue
         scores = scores_of(report)
         good = min(scores.values()) >= LEAST
         told = "  ".join(f"{category} {score:.2f}" for category, score in scores.items())
