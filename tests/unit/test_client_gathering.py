@@ -55,8 +55,8 @@ def queue_of(*waiters: Waiter) -> Queue:
 
 def sizes(queue: Queue) -> list[int]:
     found = []
-    while (lot := queue.take()) is not None:
-        found.append(len(lot.gathered))
+    while (shared := queue.take()) is not None:
+        found.append(len(shared.gathered))
         queue.under_way -= 1
     return found
 
@@ -91,14 +91,14 @@ def test_a_call_that_was_given_up_is_not_sent() -> None:
 @pytest.mark.parametrize("size", [1, 7, 1000])
 def test_each_line_of_an_answer_goes_to_its_call(size: int) -> None:
     waiters = [Waiter() for _ in range(3)]
-    lot = queue_of(*waiters).take()
-    assert lot is not None
+    shared = queue_of(*waiters).take()
+    assert shared is not None
     answer = (
         b'{"id":"a"}\n{"error":{"code":"invalid","field":"key","detail":"key: bad"},"line":2}\n{"id":"c"}\n'
     )
     for at in range(0, len(answer), size):
-        lot.feed(ServerAnswer(200, {}, answer[at : at + size]))
-    lot.finish()
+        shared.feed(ServerAnswer(200, {}, answer[at : at + size]))
+    shared.finish()
     assert waiters[0].outcomes == [Scheduled(id="a")]
     assert isinstance(waiters[1].outcomes[0], Invalid)
     assert waiters[2].outcomes == [Scheduled(id="c")]
@@ -106,10 +106,10 @@ def test_each_line_of_an_answer_goes_to_its_call(size: int) -> None:
 
 def test_an_answer_that_breaks_off_leaves_the_others_uncertain() -> None:
     waiters = [Waiter() for _ in range(3)]
-    lot = queue_of(*waiters).take()
-    assert lot is not None
-    lot.feed(ServerAnswer(200, {}, b'{"id":"a"}\n{"id":'))
-    lot.finish()
+    shared = queue_of(*waiters).take()
+    assert shared is not None
+    shared.feed(ServerAnswer(200, {}, b'{"id":"a"}\n{"id":'))
+    shared.finish()
     assert waiters[0].outcomes == [Scheduled(id="a")]
     for waiter in waiters[1:]:
         (outcome,) = waiter.outcomes
@@ -119,17 +119,17 @@ def test_an_answer_that_breaks_off_leaves_the_others_uncertain() -> None:
 
 def test_an_answer_that_comes_again_is_given_once() -> None:
     waiters = [Waiter() for _ in range(2)]
-    lot = queue_of(*waiters).take()
-    assert lot is not None
-    lot.feed(ServerAnswer(200, {}, b'{"id":"a"}\n'))
-    lot.read(ServerAnswer(200, {}, b'{"id":"a","repeated":true}\n{"id":"b"}\n'))
+    shared = queue_of(*waiters).take()
+    assert shared is not None
+    shared.feed(ServerAnswer(200, {}, b'{"id":"a"}\n'))
+    shared.read(ServerAnswer(200, {}, b'{"id":"a","repeated":true}\n{"id":"b"}\n'))
     assert [waiter.outcomes for waiter in waiters] == [[Scheduled(id="a")], [Scheduled(id="b")]]
 
 
 def test_keys_are_for_clients_that_repeat() -> None:
-    lot = queue_of(Waiter(), Waiter()).take()
-    assert lot is not None
-    keyed, plain = lot.request(keyed=True), lot.request(keyed=False)
+    shared = queue_of(Waiter(), Waiter()).take()
+    assert shared is not None
+    keyed, plain = shared.request(keyed=True), shared.request(keyed=False)
     assert keyed.repeatable
     assert len(keyed.headers["idempotency-key"]) > 20
     assert not plain.repeatable

@@ -104,8 +104,8 @@ def test_it_is_shown_as_its_entries_are(payload: bytes, prepared: bool) -> None:
     for some in (bound, bound[4:6], bound[5:], bound[1:2]):
         assert show_each(some) == show_each(list(some))
         assert show_all([some]) == show_all([list(some)])
-    lots = [bound[:1], list(bound[1:3]), [], bound[3:3], bound[3:]]
-    assert json.loads(show_all(lots)) == {"messages": [json.loads(shown) for shown in show_each(bound)]}
+    batches = [bound[:1], list(bound[1:3]), [], bound[3:3], bound[3:]]
+    assert json.loads(show_all(batches)) == {"messages": [json.loads(shown) for shown in show_each(bound)]}
 
 
 def test_some_of_it_may_be_prepared() -> None:

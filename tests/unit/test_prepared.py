@@ -27,8 +27,8 @@ class Taker:
     """A consumer of a door, that keeps what it was given as it was given."""
 
     def __init__(self, sub: Subscription, door: EntryJson | OtherDoor) -> None:
-        self.lots: list[Sequence[Received]] = []
-        self.consumer = sub.attach(f"of {door}", self.lots.append, prepare=door.prepare)
+        self.batches: list[Sequence[Received]] = []
+        self.consumer = sub.attach(f"of {door}", self.batches.append, prepare=door.prepare)
         self.consumer.flow(100)
 
 
@@ -56,7 +56,7 @@ def test_no_door_gets_what_another_one_prepared(other_first: bool) -> None:
     takers = [Taker(first, doors[0]), Taker(second, doors[1])]
     burst(bench)
     for taker in takers:
-        (entries,) = taker.lots
+        (entries,) = taker.batches
         assert prepared(json, entries) == 5
         assert json.show_each(entries) == json.show_each(list(entries))
         assert json.show_all([entries]) == json.show_all([list(entries)])
@@ -76,17 +76,17 @@ def test_consumers_of_one_door_share_what_it_prepared() -> None:
     takers = [Taker(sub, json), Taker(sub, json)]
     burst(bench, 6)
     assert sum(batches) == 6
-    assert sum(prepared(json, lot) for taker in takers for lot in taker.lots) == 6
+    assert sum(prepared(json, entries) for taker in takers for entries in taker.batches) == 6
 
 
 def test_what_was_prepared_stays_with_those_of_a_batch_that_are_left() -> None:
     bench, json = Bench(), EntryJson()
     taker = Taker(bench.subscribe("orders"), json)
     burst(bench, 5, cancelled=2)
-    entries = [entry for lot in taker.lots for entry in lot]
+    entries = [entry for entries in taker.batches for entry in entries]
     assert [entry.payload for entry in entries] == [b"0", b"1", b"3", b"4"]
-    assert sum(prepared(json, lot) for lot in taker.lots) == 4
-    assert [one for lot in taker.lots for one in json.show_each(lot)] == json.show_each(entries)
+    assert sum(prepared(json, entries) for entries in taker.batches) == 4
+    assert [one for entries in taker.batches for one in json.show_each(entries)] == json.show_each(entries)
 
 
 def test_a_cache_goes_with_the_entries() -> None:
@@ -94,7 +94,7 @@ def test_a_cache_goes_with_the_entries() -> None:
     taker = Taker(bench.subscribe("orders"), json)
     burst(bench)
     assert len(json._prepared) > 0
-    taker.lots.clear()
+    taker.batches.clear()
     bench.recent_entries.__init__()  # type: ignore[misc]
     gc.collect()
     assert len(json._prepared) == 0

@@ -19,7 +19,7 @@ def outcome() -> tuple[list[bytes], list[Received], list[int], int]:
     bench, json = Bench(ledger_settings=LedgerSettings(segment_bytes=4 << 20)), EntryJson()
     sub = bench.subscribe("orders", "s")
     shown: list[bytes] = []
-    consumer = sub.attach("c", lambda lot: shown.extend(json.show_each(lot)), prepare=json.prepare)
+    consumer = sub.attach("c", lambda entries: shown.extend(json.show_each(entries)), prepare=json.prepare)
     consumer.flow(MESSAGES)
     asked = [
         bench.engine.schedule(Message(destination="orders", payload=b"%d" % number, delay_ms=900))
@@ -34,7 +34,7 @@ def outcome() -> tuple[list[bytes], list[Received], list[int], int]:
     consumer.nack([2_000, 2_001])
     bench.rest()
     consumer.close()
-    sub.attach("d", lambda lot: again.extend(entry.entry_id for entry in lot)).flow(3)
+    sub.attach("d", lambda entries: again.extend(entry.entry_id for entry in entries)).flow(3)
     bench.rest()
     later = bench.reader(bench.subscribe("orders", "later"))
     kept = [msgspec.structs.replace(entry, ids=None) for entry in later.got]

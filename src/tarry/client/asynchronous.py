@@ -116,23 +116,23 @@ class AsyncClient(Operations, Awaiting):
         return await awaited.answer
 
     def _send_waiting(self, queue: Queue) -> None:
-        while (lot := queue.take()) is not None:
-            task = asyncio.get_running_loop().create_task(self._send_lot(queue, lot))
+        while (shared := queue.take()) is not None:
+            task = asyncio.get_running_loop().create_task(self._send_shared(queue, shared))
             self._sending.add(task)
             task.add_done_callback(self._sending.discard)
 
-    async def _send_lot(self, queue: Queue, lot: SharedRequest) -> None:
-        request = lot.request(keyed=self._server.repeats)
+    async def _send_shared(self, queue: Queue, shared: SharedRequest) -> None:
+        request = shared.request(keyed=self._server.repeats)
         waits = self._server.waits()
         timeout_s = self._server.timeout_s
         try:
             while True:
                 try:
-                    lot.begin()
+                    shared.begin()
                     async with aclosing(self._pieces(request, timeout_s)) as pieces:
                         async for piece in pieces:
-                            lot.feed(piece)
-                    lot.finish()
+                            shared.feed(piece)
+                    shared.finish()
                     return
                 except Unreachable as error:
                     wait_s = next(waits, None)
@@ -140,9 +140,9 @@ class AsyncClient(Operations, Awaiting):
                         raise
                 await asyncio.sleep(wait_s)
         except TarryError as error:
-            lot.fail(error)
+            shared.fail(error)
         except BaseException:
-            lot.fail(Unreachable("the client was closed; this call may or may not have been done"))
+            shared.fail(Unreachable("the client was closed; this call may or may not have been done"))
             raise
         finally:
             queue.under_way -= 1

@@ -127,7 +127,7 @@ class Client(Operations, Blocking):
         """Wait for the answer, which may begin with sending the gathered calls."""
         try:
             while isinstance(told := waiting.told.get(), SharedRequest):
-                self._send_lot(queue, told)
+                self._send_shared(queue, told)
         except BaseException:
             # Left in the middle (KeyboardInterrupt): if it was to send for others, somebody else has to.
             with self._gathering:
@@ -151,19 +151,19 @@ class Client(Operations, Blocking):
     def _lead_next(self, queue: Queue) -> None:
         """Have one of the waiting threads send the gathered calls."""
         with self._gathering:
-            while (lot := queue.take()) is not None:
-                leader = lot.gathered[0]
+            while (shared := queue.take()) is not None:
+                leader = shared.gathered[0]
                 assert isinstance(leader, _Waiting)
-                leader.told.put(lot)
+                leader.told.put(shared)
 
-    def _send_lot(self, queue: Queue, lot: SharedRequest) -> None:
-        request = lot.request(keyed=self._server.repeats)._replace(read=lot.read)
+    def _send_shared(self, queue: Queue, shared: SharedRequest) -> None:
+        request = shared.request(keyed=self._server.repeats)._replace(read=shared.read)
         try:
             self._alone(request)
         except TarryError as error:
-            lot.fail(error)
+            shared.fail(error)
         except BaseException:
-            lot.fail(Unreachable("the request was interrupted; this call may or may not have been done"))
+            shared.fail(Unreachable("the request was interrupted; this call may or may not have been done"))
             raise
         finally:
             self._request_ended(queue)
