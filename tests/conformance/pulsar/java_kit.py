@@ -39,11 +39,23 @@ def class_path(artifact: tuple[str, str, str]) -> str:
     return f"{folder}/lib/*"
 
 
-def java(classes: str, *arguments: str) -> "subprocess.CompletedProcess[str]":
-    """Run a program of Java's to its end; what it says on standard error is where it was said, in its output."""
+def command(classes: str, *arguments: str) -> list[str]:
+    """The command line of a program of Java's."""
     options = ["-XX:TieredStopAtLevel=1", "--add-opens", "java.base/java.lang=ALL-UNNAMED"]
     options += ["--add-opens", "java.base/java.io=ALL-UNNAMED"]
+    return ["java", *options, "-cp", classes, *arguments]
+
+
+def need_compiler() -> None:
+    """Skip a test whose program is compiled when it is run."""
+    modules = subprocess.run(["java", "--list-modules"], capture_output=True, text=True, check=False).stdout
+    if "jdk.compiler" not in modules:
+        pytest.skip("this Java has no compiler")
+
+
+def java(classes: str, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    """Run a program of Java's to its end; what it says on standard error is where it was said, in its output."""
     return subprocess.run(
-        ["java", *options, "-cp", classes, *arguments],
+        command(classes, *arguments),
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=RUN_WITHIN_S, check=False,
     )  # fmt: skip

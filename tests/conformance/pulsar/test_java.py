@@ -1,11 +1,10 @@
 """Features that only the Java client has: NotAllowedError as an exception of its own, and reconsume-later. `make soak` runs it."""
 
-import subprocess
 from pathlib import Path
 
 import pytest
 
-from tests.conformance.pulsar.java_kit import CLIENT, class_path, java
+from tests.conformance.pulsar.java_kit import CLIENT, class_path, java, need_compiler
 from tests.conformance.pulsar.kit import Broker
 
 pytestmark = pytest.mark.soak
@@ -15,9 +14,7 @@ PROGRAM = Path(__file__).with_name("Retrying.java")
 
 def lines(server: Broker, scenario: str, topic: str) -> list[str]:
     classes = class_path(CLIENT)
-    modules = subprocess.run(["java", "--list-modules"], capture_output=True, text=True, check=False).stdout
-    if "jdk.compiler" not in modules:
-        pytest.skip("this Java has no compiler")
+    need_compiler()
     ended = java(classes, str(PROGRAM), scenario, server.url, topic)
     assert ended.returncode == 0, ended.stdout[-2000:]
     words = ("taken", "refused:", "connected:", "received:", "buried:")
