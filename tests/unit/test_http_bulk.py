@@ -1,6 +1,8 @@
 """Batches over HTTP: staged files are looked at before they are adopted, and reached by who may."""
 
+import asyncio
 import os
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -8,6 +10,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from tarry.doors.http.messages import bulk
+from tarry.index.inspection import inspect
 from tarry.index.manifest import BatchManifest, StagingPlace
 from tests.serving import Serving, serving
 from tests.unit.staging_kit import staged_manifest
@@ -150,3 +154,40 @@ async def test_the_folder_to_stage_in_is_for_nobody_else(tmp_path: Path) -> None
     assert [path.stat().st_mode & 0o777 for path in (tables / "index", tables / "index" / "staged")] == [
         0o700
     ] * 2
+
+
+async def test_the_many_manifests_of_one_token_keep_nobody_elses_waiting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two are looked at together: those of one token stand in line behind its first."""
+    tokens = [
+        {"name": name, "token": f"{name}-token", "roles": ["admin"], "namespaces": ["public/default"]}
+        for name in ("greedy", "modest")
+    ]
+    began, going_on = threading.Event(), threading.Event()
+
+    def slow(folder: str, name: str, *rest: Any) -> None:
+        if name.startswith("slow"):
+            began.set()
+            assert going_on.wait(30)
+        inspect(folder, name, *rest)
+
+    monkeypatch.setattr(bulk, "inspect", slow)
+    async with serving(tmp_path / "data", tokens=tokens) as served, asyncio.timeout(60):
+        headers = {name: {"authorization": f"Bearer {name}-token"} for name in ("greedy", "modest")}
+        found = await served.client.get("/v1/batches/modest/place", headers=headers["modest"])
+        manifest = staged_manifest(msgspec.json.decode(found.content, type=StagingPlace), name="modest")
+        waiting = [
+            asyncio.create_task(put(served, f"slow{number}", manifest, **headers["greedy"]))
+            for number in range(4)
+        ]
+        try:
+            assert await asyncio.to_thread(began.wait, 30)
+            for _ in range(8):
+                # Meanwhile the others have come too.
+                await served.client.get("/v1/batches", headers=headers["greedy"])
+            done = await put(served, "modest", manifest, **headers["modest"])
+            assert done.status_code == 201
+        finally:
+            going_on.set()
+            await asyncio.gather(*waiting)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tarry.core.access import Access, Caller, Token
+from tarry.core.bulk_command import MAX_UNFINISHED
 from tarry.core.errors import Unavailable
 from tarry.core.shares import Shares
 from tarry.doors.http.settings import HttpSettings
@@ -168,3 +169,23 @@ async def test_slow_requests_of_one_token_leave_connections_to_the_others(tmp_pa
         for _ in range(8):
             url = "/v1/topics?namespace=public/default"
             assert (await served.client.get(url, headers=bearer("modest"))).status_code == 200
+
+
+@pytest.mark.parametrize("reach", [["acme/eu"], ["*"]])
+async def test_commands_of_one_namespace_leave_some_to_the_others_where_there_are_tenants(
+    tmp_path: Path, reach: list[str]
+) -> None:
+    """Security, class 4: the admin of one namespace held all commands by filter for an hour."""
+    tokens = [{**TOKENS[0], "namespaces": reach}, {**TOKENS[1], "namespaces": ["*"]}]
+    async with serving(tmp_path / "data", tokens=tokens) as served:
+
+        async def asked(name: str, namespace: str) -> Any:
+            body = {"action": "cancel", "filter": {"namespace": namespace}}
+            return await served.client.post("/v1/commands", json=body, headers=bearer(name))
+
+        answers = [await asked("greedy", "acme/eu") for _ in range(MAX_UNFINISHED)]
+        taken = sum(answer.status_code < 300 for answer in answers)
+        assert taken == (MAX_UNFINISHED if reach == ["*"] else MAX_UNFINISHED // 2)
+        if reach != ["*"]:
+            assert (answers[-1].status_code, answers[-1].json()["state"]) == (409, "full")
+            assert (await asked("modest", "public/default")).status_code < 300

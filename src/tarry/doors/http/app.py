@@ -81,7 +81,7 @@ class HttpApp:
             messages=Messages(engine),
             batches=batches,
             cancels=CancelEndpoint(engine, settings, access),
-            bulk=BulkEndpoints(engine, settings),
+            bulk=BulkEndpoints(engine, settings, access),
             repeats=RepeatEndpoints(engine),
             pauses=PauseEndpoints(engine),
             commands=CommandEndpoints(engine),

@@ -7,10 +7,11 @@ manifest. Before it is recorded, every file is looked at on a thread of its own.
 import asyncio
 import os
 from typing import Final
+from weakref import WeakValueDictionary
 
 import msgspec
 
-from tarry.core.access import Caller
+from tarry.core.access import Access, Caller
 from tarry.core.errors import Conflict, NotFound, Unavailable
 from tarry.core.names import check_name
 from tarry.core.times import format_instant
@@ -35,10 +36,13 @@ _decoder = msgspec.json.Decoder(BatchManifest)
 class BulkEndpoints:
     """The endpoints under `/v1/batches`."""
 
-    def __init__(self, engine: Engine, settings: HttpSettings) -> None:
+    def __init__(self, engine: Engine, settings: HttpSettings, access: Access) -> None:
+        self._access = access
         self._engine = engine
         self._index = settings.index
         self._places = asyncio.Semaphore(AT_ONCE)
+        self._in_line: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
+        """By token: its place in the line for these. Its further manifests wait behind that."""
 
     async def place(self, request: Request) -> Response:
         """GET /v1/batches/{batch}/place."""
@@ -65,10 +69,18 @@ class BulkEndpoints:
             raise Conflict("there is a batch with this name and other messages", "reused")
         if known is None:
             # What was adopted before is not looked at again: the index may have moved its files long ago.
-            async with self._places:
+            async with self._line_of(caller), self._places:
                 await asyncio.to_thread(inspect, folder, name, manifest.files)
         view = await self._engine.batches.adopt(name, manifest)
         return json_response(_answer(view), 200 if view.repeated else 201)
+
+    def _line_of(self, caller: Caller) -> asyncio.Semaphore:
+        """The place of a token in the line: one, so that its many manifests delay nobody else's by more than one."""
+        found = self._in_line.get(caller.name)
+        if found is None:
+            alone = len(self._access.tokens) < 2
+            found = self._in_line[caller.name] = asyncio.Semaphore(AT_ONCE if alone else 1)
+        return found
 
     async def get(self, request: Request) -> Response:
         """GET /v1/batches/{batch}."""
