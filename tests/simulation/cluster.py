@@ -526,6 +526,8 @@ class Cluster:
     def _let_learn(self, former: Former) -> None:
         world = former.world
         world.disk.crash_at(1 << 60)
+        # An owner without space for a mark shows and sends nothing, and has no way to ask the log.
+        world.disk.capacity_bytes = None
         for _ in range(TURNS_TO_LEARN):
             if world.ledger.failed is not None:
                 return
