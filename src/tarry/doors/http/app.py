@@ -68,6 +68,7 @@ class HttpApp:
         pages: Mapping[str, PageEndpoint],
         figures: Sequence[AnyFigure],
         cluster: Callable[[], ClusterFigures | None],
+        warnings: Callable[[], Sequence[str]],
     ) -> None:
         self._mounts = [(path.encode(), app) for path, app in mounts.items()]
         self._pages = {path.encode(): Endpoint(page) for path, page in pages.items()}
@@ -95,7 +96,9 @@ class HttpApp:
             overview=OverviewEndpoints(
                 engine, __version__, access, sent, sessions, batches, progress, cluster
             ),
-            status=StatusEndpoints(engine, sessions, batches, sent, access, documents, progress, figures),
+            status=StatusEndpoints(
+                engine, sessions, batches, sent, access, documents, progress, figures, warnings
+            ),
         )
         self._routes = Routes([_served(one, endpoints, settings) for one in OPERATIONS])
 
@@ -178,11 +181,12 @@ def build_app(
     pages: Mapping[str, PageEndpoint] | None = None,
     figures: Sequence[AnyFigure] = (),
     cluster: Callable[[], ClusterFigures | None] = lambda: None,
+    warnings: Callable[[], Sequence[str]] = tuple,
 ) -> HttpApp:
     """The application of the door.
 
     `progress` is what the pipeline says of itself; `mounts` are applications that others serve here, by the beginning of
     their paths; they ask for tokens themselves. `pages`, by their whole paths, are for everybody. `figures` are what others
-    tell the metrics, and `cluster` the servers that share the ledger.
+    tell the metrics, `cluster` the servers that share the ledger, and `warnings` are what others have to say.
     """
-    return HttpApp(engine, access, settings, progress, mounts or {}, pages or {}, figures, cluster)
+    return HttpApp(engine, access, settings, progress, mounts or {}, pages or {}, figures, cluster, warnings)

@@ -4,8 +4,10 @@ import asyncio
 import logging
 import socket
 from collections.abc import Callable, Sequence
+from itertools import count
 from typing import Final
 
+from tarry.cluster.failures import told
 from tarry.cluster.inspection import topic_settings
 from tarry.cluster.members import GroupMember, Members
 from tarry.cluster.standby import PARTITION, LogAddress, Standby
@@ -28,6 +30,8 @@ from tarry.serve.datafolder import DataFolder
 TRY_AGAIN_S: Final = 1.0
 LOOK_EVERY_S: Final = 5.0
 """So often the owner looks who stands by."""
+TOPIC_EVERY: Final = 12
+"""At every so many of these looks it looks at the topic's settings too."""
 NO_APPENDS: Final = Histogram(APPEND_S)
 
 log = logging.getLogger("tarry.serve")
@@ -60,6 +64,8 @@ class ClusterNode:
         self._looking: asyncio.Task[None] | None = None
         self._members: list[GroupMember] = []
         self._members_trouble: str | None = None
+        self._unsafe: list[str] = []
+        """Why the topic could lose acknowledged frames by now."""
 
     def app(self, access: Access, settings: HttpSettings) -> StandbyApp:
         """The HTTP API of this server while it stands by."""
@@ -82,6 +88,25 @@ class ClusterNode:
             raise Unavailable("; ".join(reasons))
         for warning in doubtful(topic):
             log.warning("%s", warning)
+
+    async def _inspect_again(self) -> None:
+        """See what became of the topic's settings: too late to refuse it, and in time to say so."""
+        topic = await asyncio.to_thread(topic_settings, self._address.client, self._address.topic)
+        reasons = unsafe(topic)
+        if reasons and reasons != self._unsafe:
+            log.error(
+                "the ledger's topic was changed, and could lose what it acknowledges: %s", "; ".join(reasons)
+            )
+        self._unsafe = reasons
+
+    @property
+    def warnings(self) -> list[str]:
+        """What an operator should know although messages are accepted and sent; everybody may ask, so the details are in the log."""
+        if not self._unsafe:
+            return []
+        return [
+            "the ledger's topic has settings by which acknowledged messages could be lost: the log says which"
+        ]
 
     async def owned(self) -> ReplicatedLog:
         """Stand by until the ledger is this server's; raises what keeps it from ever being that."""
@@ -112,15 +137,20 @@ class ClusterNode:
         return side
 
     async def _look_on(self) -> None:
-        """Look again and again who stands by."""
+        """Look again and again who stands by, and now and then at the topic."""
         address = self._address
-        members = Members(address.client, address.topic, PARTITION)
-        while True:
+        members: Members | None = None
+        for turn in count():
             try:
+                members = members or Members(address.client, address.topic, PARTITION)
                 self._members = await asyncio.to_thread(members.look)
                 self._members_trouble = None
-            except Unavailable as trouble:
-                self._members_trouble = str(trouble)
+                if turn % TOPIC_EVERY == 0:
+                    await self._inspect_again()
+            except Exception as error:  # noqa: BLE001 - no look that fails may be the last one
+                if not isinstance(error, Unavailable):
+                    log.warning("it is not known who stands by: %s", told(error))
+                self._members_trouble = told(error)
             await asyncio.sleep(LOOK_EVERY_S)
 
     @property

@@ -226,6 +226,7 @@ class Server:
                 *(self._node.figures if self._node is not None else ()),
             ],
             lambda: None if self._node is None else self._node.shown(),
+            lambda: [] if self._node is None else self._node.warnings,
         )
         for door in self._doors:
             await door.start(engine)

@@ -35,8 +35,10 @@ class StatusEndpoints:
         documents: Mapping[bool, bytes],
         progress: Callable[[], Progress | None],
         figures: Sequence[AnyFigure],
+        warnings: Callable[[], Sequence[str]],
     ) -> None:
         self._engine = engine
+        self._further = warnings
         self._sessions = sessions
         self._batches = batches
         self._access = access
@@ -53,7 +55,7 @@ class StatusEndpoints:
     async def ready(self, _request: Request) -> Response:
         """GET /readyz: 503 with the reasons while messages are not accepted or not sent."""
         reasons = reasons_of(self._engine)
-        answer = ReadyAnswer(ready=not reasons, reasons=reasons, warnings=self._engine.warnings)
+        answer = ReadyAnswer(ready=not reasons, reasons=reasons, warnings=self._warnings())
         return json_response(answer, 503 if reasons else 200)
 
     async def status(self, _request: Request) -> Response:
@@ -63,12 +65,15 @@ class StatusEndpoints:
             StatusAnswer(
                 ready=not reasons,
                 reasons=reasons,
-                warnings=self._engine.warnings,
+                warnings=self._warnings(),
                 engine=msgspec.to_builtins(self._engine.stats()),
                 sessions=len(self._sessions),
                 batches=self._batches.under_way,
             )
         )
+
+    def _warnings(self) -> list[str]:
+        return [*self._engine.warnings, *self._further()]
 
     async def metrics(self, _request: Request) -> Response:
         """GET /metrics."""
