@@ -22,6 +22,7 @@ from tests.pipeline.test_program import once
 from tests.processes import environment
 from tests.waiting import wait_until
 
+SECRET = "open-sesame-and-close"
 TABLES = f"s3://{BUCKET}/pipeline"
 
 
@@ -106,7 +107,18 @@ def test_it_reads_the_log_itself_and_needs_no_owner(
     for name, value in store.options.items():
         monkeypatch.setenv(name, value)
     room = {"TARRY_LEDGER__SEGMENT_BYTES": str(8 << 20)}
-    spark = json.dumps({"driver.extraJavaOptions": archive.options()})
+    # Spark's own record of all that it is told: settings, plans, options.
+    (events := tmp_path / "events").mkdir()
+    spark = json.dumps(
+        {
+            "driver.extraJavaOptions": archive.options(),
+            "eventLog.enabled": "true",
+            "eventLog.dir": str(events),
+            "eventLog.compress": "false",
+        }
+    )
+    (tmp_path / "password").write_text(SECRET)
+    told: list[str] = []
 
     def tarry(*arguments: str) -> str:
         done = subprocess.run(
@@ -115,10 +127,12 @@ def test_it_reads_the_log_itself_and_needs_no_owner(
                 TARRY_DATA=str(tmp_path / "driver"),
                 TARRY_CONFIG=str(a.file),
                 TARRY_PIPELINE__SPARK=spark,
+                TARRY_LEDGER__KAFKA_FILES=json.dumps({"sasl.password": str(tmp_path / "password")}),
             ),
             capture_output=True, text=True, timeout=280, check=False, cwd="/",
         )  # fmt: skip
         assert done.returncode == 0, done.stdout + done.stderr[-3000:]
+        told.append(done.stdout + done.stderr)
         return done.stdout
 
     try:
@@ -150,6 +164,14 @@ def test_it_reads_the_log_itself_and_needs_no_owner(
             assert (verdict["versions"], verdict["missing"], verdict["extra"]) == (len(due), 0, 0)
             assert verdict["from_ledger"] == len(due)
             assert "The books balance." in tarry("audit")
+            told += [
+                path.read_text(errors="replace")
+                for folder in (events, tmp_path / "driver")
+                for path in folder.rglob("*")
+                if path.is_file()
+            ]
+            assert any("SparkListenerSQLExecutionStart" in text for text in told)
+            assert not any(SECRET in text for text in told)
     finally:
         for server in (a, b):
             server.kill()
