@@ -275,6 +275,17 @@ class Publication:
     frozen_ms: int | None = None
     """When it was due at the earliest before it was paused."""
 
+    def moved(self, asked: Promise, due: Promise) -> None:
+        """Take note that a command for one due instant was answered with another."""
+        before = Promise(self.deliver_at_ms or 0, self.since)
+        if self.busy:
+            # Of commands that are under way together nobody knows which is decided last: one may have to fetch the body.
+            self.dues.remove(asked)
+            self.dues.append(before)
+        else:
+            self.dues[:] = self.dues[self.dues.index(asked) + 1 :]
+        self.deliver_at_ms, self.since = due.due_at_ms, due.since
+
 
 @dataclass
 class Seen:

@@ -178,8 +178,7 @@ class Pauses:
             if error is None:
                 promise = moved(of.value())
                 self._sim.checker.commanded(publication, of.value())
-                publication.deliver_at_ms, publication.since = promise.due_at_ms, promise.since
-                publication.dues[:] = publication.dues[publication.dues.index(due) + 1 :]
+                publication.moved(due, promise)
             elif not unclear:
                 publication.dues.remove(due)
                 if isinstance(error, Conflict):

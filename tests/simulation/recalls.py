@@ -63,8 +63,7 @@ class Recalls:
             error = of.error()
             if error is None:
                 self._sim.checker.commanded(publication, of.value())
-                publication.deliver_at_ms, publication.since = due.due_at_ms, due.since
-                publication.dues[:] = publication.dues[publication.dues.index(due) + 1 :]
+                publication.moved(due, due)
             elif not unclear:
                 _check(error)
                 publication.dues.remove(due)
