@@ -33,6 +33,8 @@ class Pauses:
         self._sim = sim
         self._model = sim.model
         self._random = sim.random
+        self._over: set[Place] = set()
+        """Places that were resumed at the end."""
 
     def actions(self) -> dict[str, Callable[[], None]]:
         """The steps that operators take."""
@@ -237,8 +239,8 @@ class Pauses:
 
     def resume_all(self) -> None:
         """Resume all that is paused, or may be: the run comes to its end."""
-        for place in sorted(self._model.ever_paused - self._model.pausing):
-            self._model.ever_paused.discard(place)
+        for place in sorted(self._model.ever_paused - self._model.pausing - self._over):
+            self._over.add(place)
             self._resume_place(place)
         for msg in self._model.accepted():
             if msg.maybe_paused and not msg.busy:
