@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.fuzz.campaign import Campaign
+from tests.fuzz.campaign import ALONE_TURN_CPU_S, Campaign
 from tests.fuzz.homeservers import Homeserver, synapse, tiny
 
 
@@ -33,7 +33,7 @@ async def run(folder: Path, given: argparse.Namespace) -> int:
     async with homeserver(folder) as behind:
         for seed in range(given.first, given.first + given.seeds):
             with tempfile.TemporaryDirectory(dir=folder) as place:
-                campaign = Campaign(Path(place), seed, behind)
+                campaign = Campaign(Path(place), seed, behind, ALONE_TURN_CPU_S)
                 try:
                     await campaign.run(given.steps)
                 except* AssertionError as errors:

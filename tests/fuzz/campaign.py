@@ -33,7 +33,9 @@ from tests.serving import plain_client
 from tests.unit.dapr_kit import component
 
 TURN_CPU_S: Final = 0.6
-"""Generous: where a core is shared by ten others the caches are cold, and what is measured takes thrice as long."""
+"""Generous: beside the other workers of `make test` the caches are cold, and what is measured takes thrice as long."""
+ALONE_TURN_CPU_S: Final = 0.3
+"""For campaigns that run by themselves: the longest of three took 23, 33 and 145 ms at a load of nine on two cores."""
 
 END_WITHIN_S: Final = 120
 LATE_MS: Final = 10_000
@@ -50,8 +52,11 @@ UNLIMITED: Final = "\n".join(
 class Campaign:
     """A seed, a server, and its doors."""
 
-    def __init__(self, folder: Path, seed: int, homeserver: Homeserver) -> None:
+    def __init__(
+        self, folder: Path, seed: int, homeserver: Homeserver, turn_cpu_s: float = TURN_CPU_S
+    ) -> None:
         self._seed = seed
+        self._turn_cpu_s = turn_cpu_s
         self._folder = folder
         self._homeserver = homeserver
         self._ports = {name: free_port() for name in ("pulsar", "dapr", "grpc")}
@@ -178,7 +183,9 @@ class Campaign:
         figures = dict(line.rsplit(" ", 1) for line in text.splitlines() if line.startswith("tarry_"))
         assert float(figures["tarry_messages_isolated_total"]) == 0, _end_of(server)
         self.longest_cpu_s = max(self.longest_cpu_s, float(figures["tarry_loop_longest_turn_cpu_seconds"]))
-        assert self.longest_cpu_s < TURN_CPU_S, _end_of(server)
+        assert self.longest_cpu_s < self._turn_cpu_s, (
+            f"a turn took {self.longest_cpu_s * 1000:.0f} ms of the processor; {_end_of(server)}"
+        )
 
     async def _end_all(self, server: ServerProcess) -> None:
         """Take limits, pauses and repeats away, and cancel what is not due within the campaign, until nothing waits."""
