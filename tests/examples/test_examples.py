@@ -175,15 +175,3 @@ def _until_subscribed(port: int) -> None:
     while call("GET", f"http://127.0.0.1:{port}/v1.0/healthz") == 500:
         assert time.monotonic() < end
         time.sleep(0.05)
-
-
-def test_a_campaign_is_one_batch(server: ServerProcess) -> None:
-    letters = 20_000
-    command = [sys.executable, str(EXAMPLES / "campaign" / "campaign.py"), server.url, str(letters)]
-    given = environment(server, PYSPARK_SUBMIT_ARGS="--driver-memory 512m pyspark-shell")
-    for _ in range(2):
-        done = subprocess.run(command, env=given, capture_output=True, text=True, timeout=300, check=False)
-        assert done.returncode == 0, done.stderr[-3000:]
-        assert f"scheduled {letters:,} letters" in done.stdout
-    found = call("GET", f"{server.url}/v1/batches/spring-letters")
-    assert (found["count"], found["cancelled"]) == (letters, 0)

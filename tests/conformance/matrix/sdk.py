@@ -20,6 +20,12 @@ PACKAGE: Final = "matrix-js-sdk@43.0.0"
 DRIVER: Final = Path(__file__).parent / "js" / "client.mjs"
 WITHIN_S: Final = 60
 
+WITH_RESOLVERS = (
+    "data:text/javascript,Promise.withResolvers ??= function () { let resolve, reject;"
+    " const promise = new Promise((...both) => ([resolve, reject] = both)); return { promise, resolve, reject }; };"
+)
+"""The one function of the language that the library wants and older nodes lack."""
+
 
 def modules() -> Path:
     """The folder with the package; fetched at the first use, and skipped where that cannot be."""

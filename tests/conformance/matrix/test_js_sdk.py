@@ -8,18 +8,12 @@ from signal import Signals
 import pytest
 
 from tests.conformance.matrix.people import CLIENT, Person, fresh
-from tests.conformance.matrix.sdk import modules, ran, sdk
+from tests.conformance.matrix.sdk import WITH_RESOLVERS, modules, ran, sdk
 from tests.conformance.matrix.synapse import Synapse
 from tests.processes import ROOT
 from tests.waiting import until
 
 MEMBER = "org.matrix.msc3401.call.member"
-
-WITH_RESOLVERS = (
-    "data:text/javascript,Promise.withResolvers ??= function () { let resolve, reject;"
-    " const promise = new Promise((...both) => ([resolve, reject] = both)); return { promise, resolve, reject }; };"
-)
-"""The one function of the language that the library wants and older nodes lack."""
 
 
 async def test_js_sdk_makes_every_call_about_delayed_events(alice: Person, room: str) -> None:

@@ -1,6 +1,8 @@
 """`tarry up` without a homeserver of one's own: a private Synapse beside the server, a user, and a delayed event."""
 
 import os
+import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -10,8 +12,9 @@ import httpx
 import pytest
 
 from tests.conformance.matrix.people import CLIENT, Person, text
+from tests.conformance.matrix.sdk import WITH_RESOLVERS, modules
 from tests.conformance.matrix.synapse import ENVIRONMENT, interpreter
-from tests.documents import Reader, blocks, output_below, shows, typed_and_shown
+from tests.documents import Reader, output_below, runnable, shows, typed_and_shown
 from tests.processes import ROOT, free_port
 from tests.waiting import until
 
@@ -66,14 +69,54 @@ class Up:
             '"…"': '"wonderland"',
             "http://127.0.0.1:8008": self.url,
         }
-        given = {name: value for name, value in self._settings.items() if name.startswith("TARRY_")}
-        reader = Reader(self._folder / "reader", swaps, **given)
-        # The page takes it for granted; what it uses of it is little.
+        reader = Reader(self._folder / "reader", swaps, **self._given())
+        self._add_jq(reader)
+        made, _ = typed_and_shown(reader, "docs/quickstart/matrix.md")
+        assert made.startswith("@carol:localhost")
+
+    def read_the_readme(self) -> None:
+        """Type what README.md says of Matrix."""
+        swaps = {
+            "matrix user alice ": "matrix user alice --password-stdin <<< wonderland ",
+            # Where it writes without settings, beside what this reader has.
+            "example.org": f"example.org --output {self._folder}/tarry-data/registration.yaml",
+        }
+        (self._folder / "tarry-data").mkdir()
+        reader = Reader(self._folder / "readme", swaps, **self._given())
+        (block,) = (one for one in runnable("README.md") if "tarry matrix" in one.text)
+        told = reader.run(block).replace(f"{self._folder}/", "").replace(self.url, "http://127.0.0.1:8008")
+        shown = output_below(block)
+        assert shown is not None
+        assert shows(shown, told), told
+
+    def read_about_calls(self) -> None:
+        """Type what examples/element_call_leave says, until its program has joined."""
+        swaps = {
+            "tarry matrix user alice": "tarry matrix user erin --password-stdin <<< wonderland",
+            '"alice"': '"erin"',
+            '"…"': '"wonderland"',
+            "http://127.0.0.1:8008": self.url,
+            "npm install matrix-js-sdk@43": f"ln -s {modules()}/node_modules node_modules",
+            "node leave.mjs": f"node --import {shlex.quote(WITH_RESOLVERS)} leave.mjs",
+        }
+        reader = Reader(self._folder / "caller", swaps, **self._given())
+        self._add_jq(reader)
+        shutil.copytree(ROOT / "examples/element_call_leave", reader.folder / "examples/element_call_leave")
+        (block,) = runnable("examples/element_call_leave/README.md")
+        with reader.started(block) as started:
+            # The library logs its requests in between.
+            while started.line() != "joined":
+                continue
+
+    def _given(self) -> dict[str, str]:
+        return {name: value for name, value in self._settings.items() if name.startswith("TARRY_")}
+
+    @staticmethod
+    def _add_jq(reader: Reader) -> None:
+        """What pages take for granted; what they use of it is little."""
         jq = reader.folder / ".venv" / "bin" / "jq"
         jq.write_text(f"#!{sys.executable}\nimport json, sys; print(json.load(sys.stdin)[sys.argv[2][1:]])\n")
         jq.chmod(0o755)
-        made, _ = typed_and_shown(reader, "docs/quickstart/matrix.md")
-        assert made.startswith("@carol:localhost")
 
     def stop(self) -> int:
         """SIGTERM; gives the exit code."""
@@ -98,11 +141,8 @@ async def test_up_starts_a_private_homeserver_and_everything_works(
         await until(answers, 120)
         assert f"Matrix clients connect to {up.url}" in up.said()
         up.read_the_page()
-        made = up.user("alice", "wonderland")
-        assert made.stdout == f"@alice:localhost can log in at {up.url}\n", made.stderr
-        (readme,) = (output_below(one) for one in blocks("README.md") if "matrix user alice" in one.text)
-        assert readme is not None
-        assert shows(readme.splitlines()[0], made.stdout)
+        up.read_the_readme()
+        up.read_about_calls()
         again = up.user("alice", "wonderland")
         assert (again.returncode, "already taken" in again.stderr) == (6, True), again.stderr
         login = {
