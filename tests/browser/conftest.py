@@ -41,7 +41,7 @@ VIEWS: list[tuple[str | None, str, str]] = [
     ("admin", "/#/messages/" + "0" * 32, "There is no such message"),
     (None, "/", "Sign in"),
 ]
-"""Who looks at which page, with the words of a complete one; nobody is signed out."""
+"""Visitors of each page, with the words of a complete one; nobody is signed out."""
 
 VIEW_IDS = [f"{role or 'signed out'} {page}" for role, page, _ in VIEWS]
 

@@ -175,7 +175,7 @@ class Brokers:
             for number in range(1, count + 1)
         ]
         self.certificate = None if guard is None else guard[0]
-        """What vouches for the guarded listener."""
+        """Certificate that vouches for the guarded listener."""
         voters = ",".join(f"{node.number}@{node.advertised(_CONTROLLER)}" for node in self.nodes)
         for node in self.nodes:
             node.voters = voters

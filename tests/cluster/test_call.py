@@ -24,7 +24,7 @@ from tests.waiting import until
 pytestmark = pytest.mark.soak
 
 DELAY_MS: Final = 12_000
-"""Of the delayed leave: longer than a takeover, and shorter than what follows."""
+"""Delay of the leave: longer than a takeover, and shorter than what follows."""
 RESTART_MS: Final = 1_000
 DOOR: Final = """
 [doors.matrix]

@@ -1,4 +1,4 @@
-"""What an owner among several servers sees of the others and of the topic, for as long as it lives."""
+"""An owner's view of the other servers and of the topic, for as long as it lives."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -26,7 +26,7 @@ from tests.waiting import until
 
 
 class Cluster:
-    """What the brokers would say."""
+    """Answers that the brokers would give."""
 
     def __init__(self) -> None:
         self.topic: TopicSettings | Exception = SAFE

@@ -123,7 +123,7 @@ NDJSON = "application/x-ndjson"
 
 
 class Held:
-    """What there is before an operation: one of each that it may be about."""
+    """Messages that are there before an operation: one of each that it may be about."""
 
     def __init__(self, folder: Path) -> None:
         self.bench = bench = Bench()

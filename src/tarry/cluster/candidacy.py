@@ -23,7 +23,7 @@ _CURES: Final = {
     KafkaError.INVALID_SESSION_TIMEOUT: ": the brokers take a session between their group.min.session.timeout.ms and "
     "group.max.session.timeout.ms; set cluster.session_timeout_ms within these, or allow it there",
 }
-"""What would mend an error of the group."""
+"""Remedies for an error of the group."""
 
 log = logging.getLogger("tarry.kafka")
 

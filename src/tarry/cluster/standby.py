@@ -222,7 +222,7 @@ class Standby:
         return None
 
     def _check(self) -> None:
-        """Compare the log with the copy before anything is read, and go on from a snapshot if what comes next was trimmed.
+        """Compare the log with the copy before anything is read, and go on from a snapshot if the records that come next were trimmed.
 
         Only then: a log that has lost records leaves the copy as it is, which may be the last to have them.
         """

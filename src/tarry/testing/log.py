@@ -107,7 +107,7 @@ class SimulatedPartition:
         """Get ready: it always is."""
 
     def renew(self) -> None:
-        """Be whole again; what was reported is not told."""
+        """Be whole again; deliveries that were reported are not told."""
         self._severed, self._waited = "", 0
         self._told += len(self._reports)
         self._reports.clear()

@@ -167,7 +167,7 @@ class ReplicatedLog:
         return valid
 
     def check(self) -> int:
-        """Compare the log with what was read of it; return where it ends.
+        """Compare the log with the part that was read; return where it ends.
 
         Raises `Unavailable` if the log has lost some of that, `NotFound` if it was trimmed further than the copy reads. An attempt
         to read does not tell these two apart.

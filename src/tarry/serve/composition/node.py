@@ -101,7 +101,7 @@ class ClusterNode:
 
     @property
     def warnings(self) -> list[str]:
-        """What an operator should know although messages are accepted and sent; everybody may ask, so the details are in the log."""
+        """Warnings that an operator should know of although messages are accepted and sent; everybody may ask, so the details are in the log."""
         if not self._unsafe:
             return []
         return [

@@ -61,7 +61,7 @@ class EntryJson:
         return b"".join((b'{"messages":[', *pieces, b"]}\n"))
 
     def _pieces(self, entries: Sequence[Received], form: "_Form") -> list[bytes]:
-        """The JSON of entries in pieces of a form, out of what was written ahead where there is any."""
+        """The JSON of entries in pieces of a form, out of JSON that was written ahead where there is any."""
         if not isinstance(entries, EntryBatch):
             return form.written(map(_answer, entries)) if entries else []
         pieces: list[bytes] = []
