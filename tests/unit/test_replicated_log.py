@@ -1,6 +1,7 @@
 """The ledger on a replicated log: claims, copies, takeovers, and what is refused (R14)."""
 
 import asyncio
+import errno
 from functools import partial
 from pathlib import Path
 
@@ -94,6 +95,27 @@ def test_the_copy_loses_what_was_not_synced_and_reads_it_again() -> None:
         again = Node(log, f"b{seed}", a.disk)
         again.follow()
         assert contents(again.own()) == expected
+
+
+def test_frames_that_a_failed_sync_dropped_are_on_disk_before_the_next_segment_begins() -> None:
+    """The kernel takes pages for written once a sync of them has failed: a later sync, that goes well, writes none of them."""
+    log = SimulatedLog()
+    a = Node(log, "a")
+    ledger = a.own()
+    standbys = [Node(log, f"b{seed}", SimulatedDisk(seed)) for seed in range(20)]
+    fill(ledger, UNITS[:3])
+    for standby in standbys:
+        standby.follow()
+        standby.disk.fail_next("sync", errno.EIO)
+        with pytest.raises(OSError, match="Input/output error"):
+            standby.log.copy.sync()
+    fill(ledger, UNITS[3:])
+    for standby in standbys:
+        Node(log, f"{standby.name} again", standby.disk).follow()
+        standby.disk.crash()
+        healed = Node(log, f"{standby.name} healed", standby.disk)
+        healed.follow()
+        assert healed.files() == a.files()
 
 
 @pytest.mark.parametrize("name", ["00000001.seg", "00000002.seg", "newest"])

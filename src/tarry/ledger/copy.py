@@ -5,8 +5,8 @@ The owner of a ledger and each standby keep one, and all reading is from it. Bec
 
     what is found at the start                          what is done
     --------------------------------------------------  -----------------------------------------------------------
-    the newest segment proves up to the head            read on from the head's position; what is there already is
-                                                        not written again
+    the newest segment proves up to the head            its frames are written again, since a sync may have failed before;
+                                                        read on from the head's position
     ... ends or goes bad below the head                 read again from where the segment begins in the log
     a segment is missing, of the wrong size, or its     it and all after it are removed, and read again
     header is bad
@@ -34,6 +34,7 @@ from tarry.ledger.reader import Reader
 from tarry.ledger.recovery import clear_rest, first_nonzero, recover
 from tarry.ledger.segment import (
     BLOCK_BYTES,
+    WINDOW_BYTES,
     Segment,
     SegmentHeader,
     decode_segment_header,
@@ -141,8 +142,10 @@ class LedgerCopy:
         copy = cls(disk, folder, good, state, position)
         for number in numbers[len(good) :]:
             disk.remove(f"{folder}/{segment_name(number)}")
-        if good and first_nonzero(good[-1].file, good[-1].end, good[-1].size_bytes) is not None:
-            clear_rest(good[-1])
+        if good:
+            if first_nonzero(good[-1].file, good[-1].end, good[-1].size_bytes) is not None:
+                clear_rest(good[-1])
+            _write_again(good[-1])
         if reason:
             copy.notes.append(f"{reason}: it is read again from the log")
             log.warning("ledger: %s", copy.notes[-1])
@@ -446,6 +449,12 @@ def _prove(segment: Segment) -> str:
     except BadFrame as bad:
         return f"{segment.path}: at byte {segment.end}: {bad}"
     return ""
+
+
+def _write_again(segment: Segment) -> None:
+    """Write the frames of the newest segment again: after a failed sync the page cache may show what the disk does not have."""
+    for offset in range(0, segment.end, WINDOW_BYTES):
+        segment.file.write(segment.file.read(min(WINDOW_BYTES, segment.end - offset), offset), offset)
 
 
 def _position(newest: Segment, state: CopyState, head: DurableHead | None) -> LogPosition | None:
