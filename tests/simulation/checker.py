@@ -15,6 +15,7 @@ from tarry.core.names import DEFAULT_NAMESPACE
 from tarry.core.repeat import NAME_HEADER, PLANNED_HEADER
 from tarry.core.times import parse_instant_ms
 from tarry.engine.settings import EngineSettings
+from tarry.engine.state.engine_state import MARKED_WITHIN_MS
 from tarry.engine.topics.received import Received
 from tarry.testing.clock import SimulatedClock
 from tests.simulation.model import (
@@ -110,6 +111,11 @@ class Checker:
             self.late_ms = self.highest_ms()
 
     # Time
+
+    def perhaps_sent_ms(self) -> int:
+        """The instant up to which due messages may have been handed out already, as far as a server can know (R11)."""
+        # Once the clock is behind the last mark after a crash, it was ahead, and nobody knows by how much more than the mark.
+        return self.highest_ms() + (MARKED_WITHIN_MS if self.life and self.model.clock_set_back else 0)
 
     def highest_ms(self) -> int:
         """The highest reading of the clock so far: no watermark is above it."""

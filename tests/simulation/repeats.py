@@ -67,7 +67,7 @@ class Repeats:
             before.disturbed = True
             before.none_after_ms = None
         self._model.repeats[token] = asked
-        highest_ms = self._checker.highest_ms()
+        highest_ms = self._checker.perhaps_sent_ms()
 
         def then(of: Answer[Any], unclear: bool) -> None:
             self._open.discard(name)
@@ -102,7 +102,7 @@ class Repeats:
             return
         self._open.add(name)
         asked.disturbed = True
-        highest_ms = self._checker.highest_ms()
+        highest_ms = self._checker.perhaps_sent_ms()
         engine = self._sim.engine.repeats
         answer: Answer[Any] = (engine.pause if what == "pause" else engine.remove)(DEFAULT_NAMESPACE, name)
 
