@@ -57,9 +57,8 @@ class Retries:
                     raise Violation(f"{msg.token} is {before.told or 'cancelled'}, and was retried")
                 self._sim.coverage.note("failed message retried")
                 self._sim.note_due(of.value().due_at_ms)
-                if msg.refused and not before.ended and before.verdict_life < 0:
-                    # It failed while the request waited, and only then was it retried.
-                    msg.begin_again()
+                # It may have failed while the request waited. It cannot have gone out since: its record is durable only now.
+                msg.begin_again()
                 msg.refused = msg.superseded = False
                 msg.promise(Promise(0 if msg.eager else of.value().due_at_ms, since))
                 self._model.withdrawn |= letters
