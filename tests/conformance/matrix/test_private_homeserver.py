@@ -113,7 +113,7 @@ class Up:
 
     @staticmethod
     def _add_jq(reader: Reader) -> None:
-        """What pages take for granted; what they use of it is little."""
+        """A stand-in for jq, with the little of it that these pages use."""
         jq = reader.folder / ".venv" / "bin" / "jq"
         jq.write_text(f"#!{sys.executable}\nimport json, sys; print(json.load(sys.stdin)[sys.argv[2][1:]])\n")
         jq.chmod(0o755)
