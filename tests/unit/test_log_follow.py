@@ -15,10 +15,11 @@ from tarry.ledger.aside import SET_ASIDE
 from tarry.ledger.ledger import Ledger, LedgerSettings
 from tarry.ledger.log import follow
 from tarry.ledger.log.envelope import LogClaim, encode_claim
-from tarry.ledger.log.follow import KnownLog, LogFollower, LogScan
+from tarry.ledger.log.follow import KnownLog, LogFollower, LogNotes, LogScan
 from tarry.ledger.log.partition import LogRecord
 from tarry.ledger.record import Encoded
 from tarry.pipeline.kafka import SharedNotes
+from tarry.pipeline.ledger_parts import planned
 from tarry.registry.shared_snapshots import SharedSnapshots, registry_folder
 from tarry.registry.shared_storage import SharedStorage
 from tarry.serve.composition.shared import share_set_aside
@@ -326,6 +327,47 @@ def test_records_that_an_owner_goes_on_without_are_flagged(
     file = tmp_path / "a-file"
     file.write_text("no folder")
     share_set_aside(Config(cluster=Cluster(shared=str(file))), [5])
+
+
+class Telling(LogNotes):
+    """Notes of an owner that tells late, in storage that is not always there."""
+
+    def __init__(self) -> None:
+        self.seqs: frozenset[int] = frozenset()
+        self.gone = False
+
+    def set_aside(self) -> frozenset[int]:
+        if self.gone:
+            raise Unavailable("the storage is not there")
+        return self.seqs
+
+
+def test_what_an_owner_goes_on_without_is_asked_until_a_frame_of_its_own_was_read(owner: Owner) -> None:
+    """Its claim is in the log before it has told; and the storage may not answer in the turn that reads the claim."""
+    log = log_of(owner)
+    notes = Telling()
+    follower = LogFollower(LogScan(lambda: log.connect("reader"), notes), 0)
+    follower.durable_seq()
+    node = Node(log, "b")
+    ledger = node.own()
+    notes.gone = True
+    with pytest.raises(Unavailable):
+        follower.durable_seq()
+    notes.gone = False
+    assert follower.set_aside() == set()
+    notes.seqs = frozenset([5])
+    fill(ledger, UNITS[:1])
+    assert follower.set_aside() == {5}
+
+
+def test_parts_of_a_range_carry_the_seqs_that_are_set_aside(owner: Owner) -> None:
+    """Spark pickles the reader before it plans, so that nothing the driver finds out later travels with that."""
+    log = log_of(owner)
+    notes = Telling()
+    notes.seqs = frozenset([5, 8])
+    follower = LogFollower(LogScan(lambda: log.connect("reader"), notes), 0)
+    parts = planned(follower, 1, 10, 5)
+    assert [part.aside for part in parts] == [{5}, {8}]
 
 
 def test_the_log_keeps_what_the_index_still_needs() -> None:

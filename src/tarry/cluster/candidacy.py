@@ -105,9 +105,11 @@ class Candidacy:
                     # Whoever has its turn would give it away.
                     return
         finally:
-            consumer.close()
-            self._joined = False
-            self._give(mine=False)
+            try:
+                consumer.close()
+            finally:
+                self._joined = False
+                self._give(mine=False)
 
     def _failed(self, trouble: str) -> None:
         if trouble != self.trouble:

@@ -33,7 +33,7 @@ SETTINGS_VARIABLE: Final = "TARRY_LEDGER__KAFKA"
 ADDRESSES: Final = "bootstrap.servers"
 TOPIC: Final = "tarry"
 PARTITION: Final = 0
-_SECRET: Final = ("password", "secret", "key.pem", "jaas", "token")
+_SECRET: Final = ("password", "passphrase", "secret", "key.pem", "jaas", "token")
 """Words in the names of settings whose values may not stand in an option."""
 
 
@@ -92,11 +92,20 @@ class KafkaLedger:
             known = KnownLog([place], None, place.next_seq)
         return cls(settings, options.get("topic", TOPIC), options.get("shared"), known)
 
-    def follower(self, patience_s: float, begin: LogPosition | None = None, upto_seq: int = 0) -> LogFollower:
-        """A reader of it; with a place, one that reads only from there on, up to this seq, which is known to be there."""
+    def follower(
+        self,
+        patience_s: float,
+        begin: LogPosition | None = None,
+        upto_seq: int = 0,
+        aside: frozenset[int] = frozenset(),
+    ) -> LogFollower:
+        """A reader of it; with a place, one that reads only from there on, up to this seq, which is known to be there.
+
+        Records at the seqs `aside` are flagged, beside those that this ledger knew when it was pickled.
+        """
         if begin is None:
             return LogFollower(self._scan, patience_s)
-        aside = self._scan.known().aside
+        aside |= self._scan.known().aside
         return LogFollower(self._scan_from(KnownLog([begin], None, upto_seq + 1, aside)), patience_s)
 
     def begin_option(self, seq: int, patience_s: float) -> dict[str, str]:

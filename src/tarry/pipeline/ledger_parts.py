@@ -59,7 +59,7 @@ class LedgerAddress:
         if self._folder is not None:
             return FolderFollower(self._folder)
         if self._log is not None:
-            return self._log.follower(patience_s, *((part.begin, part.last_seq) if part else ()))
+            return self._log.follower(patience_s, *((part.begin, part.last_seq, part.aside) if part else ()))
         assert self._server is not None
         return ServerFollower(self._server, self._token, patience_s)
 
@@ -89,6 +89,8 @@ class SeqRange(Struct, frozen=True):
     last_seq: int
     begin: LogPosition | None = None
     """The place in the ledger's log at which its reader begins, if it is read from there."""
+    aside: frozenset[int] = frozenset()
+    """Seqs of its records that servers go on without: the log does not say it."""
 
 
 def ranges(first_seq: int, last_seq: int, bounds: list[int], rows: int) -> list[SeqRange]:
@@ -126,7 +128,15 @@ def planned(follower: Follower, first_seq: int, last_seq: int, rows: int) -> lis
     """A range divided into parts, each with what its reader needs; raises `NotFound` if its begin was reclaimed."""
     parts = ranges(first_seq, last_seq, bounds_of(follower, first_seq), rows)
     if isinstance(follower, LogFollower):
-        return [replace(part, begin=follower.place_of(part.first_seq)) for part in parts]
+        aside = follower.set_aside()
+        return [
+            replace(
+                part,
+                begin=follower.place_of(part.first_seq),
+                aside=frozenset(seq for seq in aside if part.first_seq <= seq <= part.last_seq),
+            )
+            for part in parts
+        ]
     return parts
 
 

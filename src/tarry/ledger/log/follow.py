@@ -102,6 +102,8 @@ class LogScan:
         """After the last valid record."""
         self._passed_bytes = 0
         """Read since the last place."""
+        self._claimed_seq: int | None = None
+        """The next seq of a claim after which no frame was read: its owner may not have told yet what it goes on without."""
         self._partition: LogPartition | None = None
 
     def known(self) -> KnownLog:
@@ -130,7 +132,6 @@ class LogScan:
         first_offset, end = partition.ends()
         if self._fold is None:
             self._position = self._begin(first_offset, end)
-        epoch = self._position.epoch
         # Anew from the last valid record, lest an error of the last time has left something out.
         fold = self._fold = Fold(self._position)
         if end < fold.offset:
@@ -147,8 +148,10 @@ class LogScan:
         known.trimmed(first_offset)
         if not known.places:
             known.note(self._position)
-        if self._position.epoch != epoch:
+        if self._claimed_seq is not None:
             known.aside = self._notes.set_aside()
+            if known.next_seq > self._claimed_seq:
+                self._claimed_seq = None
         if known.claim is not None and known.claim.moving:
             raise Unavailable(
                 f"{partition.name}: the ledger is being moved, or was moved away, by {known.claim.node}: read it where it is"
@@ -165,7 +168,7 @@ class LogScan:
         position = known.places[-1]
         known.next_seq = position.next_seq
         if position.epoch:
-            known.aside = self._notes.set_aside()
+            self._claimed_seq = position.next_seq
         return position
 
     def _take(self, fold: Fold, record: LogRecord, name: str) -> None:
@@ -178,6 +181,7 @@ class LogScan:
                 known.places.clear()
                 known.note(valid.position)
             known.claim = _checked(valid, known.claim, name)
+            self._claimed_seq = valid.position.next_seq
         elif isinstance(valid, ValidFrame) and (
             # The log is trimmed to where a segment begins.
             valid.offset == 0 or self._passed_bytes >= PLACE_EVERY_BYTES
