@@ -107,11 +107,11 @@ def test_a_campaign_is_one_batch(tmp_path: Path) -> None:
         small = {"PYSPARK_SUBMIT_ARGS": "--driver-memory 512m pyspark-shell"}
         reader = Reader(tmp_path / "reader", swaps, TARRY_URL=server.url, **small)
         (reader.folder / "examples").symlink_to(ROOT / "examples")
-        # Typed again, it schedules nothing twice.
-        assert reader.run(block._replace(text=program)) == "scheduled 20,000 letters\n"
         said, shown = reader.run(block), output_below(block)
         assert shown is not None
         assert shows(shown.replace("1,000,000", "20,000").replace("1000000", "20000"), said), said
+        # Typed again, it schedules nothing twice.
+        assert reader.run(block._replace(text=program)) == "scheduled 20,000 letters\n"
 
 
 def test_every_example_has_a_page_that_a_test_reads() -> None:

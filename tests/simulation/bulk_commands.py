@@ -200,6 +200,7 @@ class BulkCommands:
                 msg.retries += 1
                 msg.retrying += 1
                 msg.begin_again()
+                msg.promises.append(Promise(0 if msg.eager else due_at_ms, one.since))
                 # Its dead letter is taken back, perhaps.
                 self._model.recalled.update(self._sim.retries.letters_of(msg))
 

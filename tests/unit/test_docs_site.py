@@ -74,10 +74,10 @@ def test_the_site_has_every_page_and_both_references(tree: Path, tmp_path: Path)
     assert 'href="forgotten.html"' in side
 
 
-@pytest.mark.parametrize("link", ["nowhere.md", "bulk.md#no-such-heading", "../src/tarry/nothing.py"])
-def test_a_broken_link_fails_the_build(tree: Path, tmp_path: Path, link: str) -> None:
+def test_broken_links_fail_the_build(tree: Path, tmp_path: Path) -> None:
     page = tree / "docs/data.md"
-    page.write_text(page.read_text("utf-8") + f"\n[a link]({link})\n", "utf-8")
+    links = ("nowhere.md", "bulk.md#no-such-heading", "../src/tarry/nothing.py")
+    page.write_text(page.read_text("utf-8") + "".join(f"\n[a link]({link})\n" for link in links), "utf-8")
     done = build(tree, tmp_path / "site")
     assert done.returncode != 0
-    assert link.partition("#")[0].rpartition("/")[2] in done.stderr
+    assert all(link in done.stderr for link in ("nowhere.md", "no-such-heading", "nothing.py")), done.stderr

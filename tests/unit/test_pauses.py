@@ -122,7 +122,7 @@ def test_pauses_and_what_they_hold_outlive_a_crash(bench: Bench) -> None:
     bench.wait(20)
     bench.crash(lose_transactions=100)
     bench.start()
-    bench.wait(DAY_MS)
+    bench.leap(DAY_MS)
     assert paused(bench) == {"place": 2}
     assert [(one.kind, one.name) for one in bench.ask(bench.engine.pausing.places(HOME))] == [
         ("owner", "ann")
@@ -380,7 +380,7 @@ def test_a_paused_message_keeps_what_is_left_of_its_delay(bench: Bench) -> None:
     assert bench.ask(bench.engine.pausing.pause(done.id)).paused == "message"
     bench.crash()
     bench.start()
-    bench.wait(DAY_MS)
+    bench.leap(DAY_MS)
     assert paused(bench) == {"message": 1}
     assert bench.engine.stats().pending == 1
     resumed = bench.ask(bench.engine.pausing.resume(done.id))
@@ -397,7 +397,7 @@ def test_a_paused_message_keeps_what_is_left_of_its_delay(bench: Bench) -> None:
 def test_its_time_to_live_begins_at_its_new_due_instant(bench: Bench) -> None:
     done = bench.schedule(delay_ms=10_000, ttl_ms=1)
     bench.ask(bench.engine.pausing.pause(done.id))
-    bench.wait(DAY_MS)
+    bench.leap(DAY_MS)
     bench.ask(bench.engine.pausing.resume(done.id))
     bench.wait(10_000)
     assert bench.state(done.id) == "sent"

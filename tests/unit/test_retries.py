@@ -66,7 +66,7 @@ def test_a_retry_at_a_new_time_waits_and_answers_to_commands(bench: Bench) -> No
     bench.ask(bench.engine.restart(id_, delay_ms=DAY_MS))
     assert bench.ask(bench.engine.cancel(id_)).state == "cancelled"
     bench.refused(bench.engine.retry(id_), Conflict)
-    bench.wait(2 * DAY_MS)
+    bench.leap(2 * DAY_MS)
     assert not bench.outlet.under_way
 
 
@@ -249,5 +249,5 @@ def test_delivered_messages_of_a_schedule_are_not_doubled(bench: Bench) -> None:
     bench.ask(bench.engine.retry(id_))
     deliver(bench)
     bench.reopen()
-    bench.wait(DAY_MS)
+    bench.leap(DAY_MS)
     assert not bench.outlet.under_way

@@ -27,7 +27,6 @@ SUBSCRIPTION = AppSubscription(pubsub="pubsub", topic="t", rules=(RoutingRule(""
 OF_MSGSPEC = {"MsgspecError", "DecodeError", "ValidationError"}
 GOOD = {
     "doors/dapr/bulk_body.py:_items": "the caller catches the rest",
-    "doors/dapr/cloudevents.py:has_expired": "an instant is text",
     "doors/dapr/subscriptions.py:_declared": "it was read before",
     "doors/http/bodies.py:read_query": "parameters are text",
     "doors/pulsar/admin/policies.py:_set": "a parameter is text",

@@ -140,8 +140,11 @@ class LedgerCopy:
                 f"{reason or 'segments are missing'}; the log begins with seq {state.begins}, so it cannot be read again there",
             )
         copy = cls(disk, folder, good, state, position)
-        for number in numbers[len(good) :]:
-            disk.remove(f"{folder}/{segment_name(number)}")
+        if gone := numbers[len(good) :]:
+            for number in gone:
+                disk.remove(f"{folder}/{segment_name(number)}")
+            # Lest one comes back after a power loss, behind an older one that has gone bad since.
+            disk.sync_folder(folder)
         if good:
             if first_nonzero(good[-1].file, good[-1].end, good[-1].size_bytes) is not None:
                 clear_rest(good[-1])
