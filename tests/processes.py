@@ -37,7 +37,8 @@ _random: Final = random.SystemRandom()
 def environment(**settings: str) -> dict[str, str]:
     """Environment for commands of this tree."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("TARRY_")}
-    return kept | {"PYTHONPATH": str(ROOT / "src"), **settings}
+    # One that is aborted says where its threads were.
+    return kept | {"PYTHONPATH": str(ROOT / "src"), "PYTHONFAULTHANDLER": "1", **settings}
 
 
 def tarry(*arguments: str, stdin: str | None = None, **settings: str) -> "subprocess.CompletedProcess[str]":

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import signal
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
@@ -96,8 +97,14 @@ allow = ["127.0.0.0/8"]
 
     def wait_owner(self) -> None:
         """Wait until it owns the ledger and is ready."""
-        wait_until(lambda: self.owns or self.ended, self.said)
+        wait_until(lambda: self.owns or self.ended, self._stuck)
         assert not self.ended, self.said()
+
+    def _stuck(self) -> str:
+        """Everything that it said, and the stacks of its threads, for which it is aborted."""
+        self.signal(signal.SIGABRT)
+        self.reap()
+        return self.said()
 
     def wait_standby(self) -> None:
         """Wait until it stands by and has read the log to its end."""
