@@ -29,7 +29,6 @@ from bench.wire import Loaded, connect, drive
 from tests.cluster.brokers import Brokers, brokers
 from tests.cluster.servers import ClusterServer, two_servers
 from tests.processes import ServerProcess
-from tests.waiting import wait_until
 
 LOCAL: Final = "Tarry, ledger on the disk"
 SESSION_MS: Final = 3_000
@@ -53,13 +52,9 @@ def measure(run: Run) -> None:
         with run.place() as place, brokers(place) as kafka:
             for _ in run.turns():
                 _sides(run, kafka)
-                for what, end, pending in (
-                    ("takeover", ServerProcess.kill, 0),
-                    ("takeover pending", ServerProcess.kill, run.plan.restart_pending),
-                    ("hand-over", ServerProcess.stop, 0),
-                ):
+                for what, end in (("takeover", ServerProcess.kill), ("hand-over", ServerProcess.stop)):
                     with run.place() as folder:
-                        run.add(f"cluster {what}", _taken_over(folder, kafka, end, pending))
+                        run.add(f"cluster {what}", _taken_over(folder, kafka, end))
     except pytest.skip.Exception as why:
         run.skip("Kafka", str(why))
 
@@ -118,18 +113,9 @@ def _load(run: Run, who: str, what: str, load: Load, place: Path) -> None:
         run.add(f"cluster {what} p50 on the disk", float(p50))
 
 
-def _taken_over(folder: Path, kafka: Brokers, end: Callable[[ClusterServer], object], pending: int) -> float:
-    """End the owner while messages come due: seconds until the due instant of the first one that is on time again.
-
-    So many more messages wait meanwhile, and the standby has read all of them.
-    """
+def _taken_over(folder: Path, kafka: Brokers, end: Callable[[ClusterServer], object]) -> float:
+    """End the owner while messages come due: seconds until the due instant of the first one that is on time again."""
     with two_servers(folder, kafka, kafka.make_topic(folder.name), SESSION_MS) as (owner, standby):
-        if pending:
-            later = np.random.default_rng(1).integers(HOUR_MS, 1000 * HOUR_MS, pending)
-            fill(owner.port, time.time_ns() // 1_000_000 + later, PAYLOAD_BYTES)
-            # The lag is looked at many times a second: by then it counts all of them.
-            time.sleep(1.0)
-            wait_until(lambda: standby.figure("tarry_cluster_lag_records") == 0, standby.said)
         first_ms = time.time_ns() // 1_000_000 + 1_000
         due = first_ms + np.arange(0, WATCH_MS, EVERY_MS)
         Http(owner.port).call("PUT", SUBSCRIPTION, {"type": "shared", "start": "earliest"})

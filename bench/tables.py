@@ -232,7 +232,6 @@ def cluster(result: Result) -> list[str]:
     ]
     takeovers = [
         ("from SIGKILL of the owner to the due instant of the first message on time, s", "cluster takeover"),
-        (f"… with {result.plan.restart_pending:,} pending, s", "cluster takeover pending"),
         ("from SIGTERM, s", "cluster hand-over"),
     ]
     text = "All brokers share this machine's processors and disk with the servers and the load."
