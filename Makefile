@@ -10,7 +10,7 @@ PYTHON  ?= python3
 ARGS    ?=
 SEEDS   ?= 10000
 MINUTES ?= 30
-ROUNDS  ?= 13
+ROUNDS  ?= 16
 export PYTHON
 # Every command of Tarry reads hundreds of modules: without their bytecode each start would compile them again.
 unexport PYTHONDONTWRITEBYTECODE
@@ -79,7 +79,7 @@ soak: .dev .java ## kill the real server and pipeline under load for MINUTES=30,
 	@$(BIN)/python -m tests.crash.soak --minutes $(MINUTES) $(ARGS)
 
 .PHONY: cluster
-cluster: .dev .java ## unmodified clients across a takeover, then faults of brokers, servers and links under load, ROUNDS=13 of them (about half a minute each), with an audit (needs mvn)
+cluster: .dev .java ## unmodified clients across a takeover, then faults of brokers, servers and links under load, ROUNDS=16 of them (about half a minute each), with an audit (needs mvn)
 	@$(BIN)/python -m pytest -m soak tests/cluster
 	@$(BIN)/python -m tests.cluster --rounds $(ROUNDS) $(ARGS)
 

@@ -23,7 +23,9 @@ def main() -> int:
     arguments = argparse.ArgumentParser(
         prog="make cluster", description="Faults on a real cluster under load, with an audit."
     )
-    arguments.add_argument("--rounds", type=int, default=13, help="how many (default 13: each fault once)")
+    arguments.add_argument(
+        "--rounds", type=int, default=len(FAULTS), help="how many (default: each fault once)"
+    )
     arguments.add_argument("--minutes", type=float, default=600.0, help="begin no round after so long")
     arguments.add_argument("--seed", type=int, default=None, help="of the order of faults and their instants")
     arguments.add_argument("--only", default="", help="faults whose names contain this")

@@ -1,7 +1,7 @@
 """A campaign against a cluster: three brokers, two servers and their clients, a fault in each round, and an audit.
 
-The load, the books and the verdict are those of one server (`tests.crash`); here its address is a load balancer's, beside which
-a Pulsar client knows the addresses of both servers. After each round the producers pause until everything has come, so that what a
+The load, the books and the verdict are those of one server (`tests.crash`); here its address is a load balancer's. Beside them the
+clients of `tests.cluster.pairs` are at the other doors. After each round the producers pause until everything has come, so that what a
 round lost is told of that round.
 """
 
@@ -12,6 +12,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from itertools import count, pairwise
 from pathlib import Path
 from typing import Final
@@ -25,7 +26,7 @@ from tests.cluster.balancer import Balancer
 from tests.cluster.brokers import Brokers
 from tests.cluster.faults import FAULTS, Fault, Scene
 from tests.cluster.links import Network
-from tests.cluster.pulsar_pair import PulsarPair
+from tests.cluster.pairs import DaprPair, MatrixPair, Pair, PulsarPair
 from tests.cluster.servers import ClusterServer, service_url
 from tests.crash.audit import counted, missing
 from tests.crash.books import now_ms
@@ -33,6 +34,8 @@ from tests.crash.campaign import BUSY_ENGINE, Load, tracebacks
 from tests.crash.driver import DriverProcess
 from tests.crash.producers import Producer
 from tests.crash.tally import disagreements
+from tests.disks import mounted
+from tests.processes import free_port
 from tests.waiting import wait_until
 
 TOPIC: Final = "ledger"
@@ -45,6 +48,8 @@ deduplication = true
 """
 """A Pulsar client sends again what was not answered when its connection broke: deduplication makes once of it."""
 
+DISK: Final = "512m"
+"""Of each broker, where a fault fills one: a file system of its own, which is given back at the end."""
 ON_TIME_MS: Final = 500
 """A delivery that is no later than this counts as on time."""
 SETTLE_WITHIN_S: Final = 60.0
@@ -65,6 +70,7 @@ class ClusterCampaign(Load):
     """A cluster, its clients and their books."""
 
     def __init__(self, folder: Path, seed: int, faults: Sequence[Fault] = FAULTS) -> None:
+        self._disks = ExitStack()
         self._all_faults = faults
         self._network = Network()
         # Of clients each has listeners of its own at the brokers, so that one can be cut off.
@@ -82,6 +88,10 @@ class ClusterCampaign(Load):
             )
             for name in ("a", "b")
         ]
+        self._matrix = MatrixPair(self._network, folder, seed)
+        for server in self.servers:
+            server.doors["matrix"] = free_port()
+            server.file.write_text(server.config + self._matrix.config(server.doors["matrix"]))
         self.balancer = Balancer(self._network, [server.backend for server in self.servers])
         super().__init__(f"http://127.0.0.1:{self.balancer.port('http')}", seed)
         self._faults: list[Fault] = []
@@ -89,10 +99,18 @@ class ClusterCampaign(Load):
         self._round = 0
         self._line = ""
         self._unbalanced: list[str] = []
-        self._pair = PulsarPair(service_url(self.servers), seed)
+        self._matrix.url = f"http://127.0.0.1:{self.balancer.port('matrix')}"
+        self._pairs: list[Pair] = [
+            PulsarPair(service_url(self.servers), seed),
+            DaprPair(self.balancer.port("dapr"), self.balancer.port("dapr_grpc"), seed),
+            self._matrix,
+        ]
 
     def begin(self) -> None:
         """Start everything."""
+        if any(fault.fills for fault in self._all_faults):
+            for node in self.brokers.nodes:
+                self._disks.enter_context(mounted(node.data, DISK))
         self.brokers.start()
         self.brokers.make_topic(TOPIC)
         for server in self.servers:
@@ -107,7 +125,8 @@ class ClusterCampaign(Load):
         for server in self.servers:
             server.launch()
         self._wait_whole()
-        self._pair.begin()
+        for pair in self._pairs:
+            pair.begin()
         super().begin()
         self._pause_producers()
 
@@ -152,15 +171,18 @@ class ClusterCampaign(Load):
         )
 
     def _judged(self) -> str:
-        pair = self._pair
-        by_pulsar = {"lost": pair.missing, "early": pair.early, "doubled": pair.doubled}
-        found = counted(self.books) + Counter({rule: len(labels) for rule, labels in by_pulsar.items()})
+        found = counted(self.books)
+        beside: dict[str, dict[str, list[str]]] = {}
+        for pair in self._pairs:
+            offences = {"lost": pair.missing, "early": pair.early, "doubled": pair.doubled}
+            found += Counter({rule: len(labels) for rule, labels in offences.items()})
+            beside[pair.door] = {rule: labels for rule, labels in offences.items() if labels}
         if found:
-            self.books.complaints.append(f"after round {self._round}: {dict(found)}, by Pulsar {by_pulsar}")
+            self.books.complaints.append(f"after round {self._round}: {dict(found)}, of them {beside}")
         return ", ".join(f"{words} {found[rule]}" for rule, words in SHOWN.items())
 
     def _missing(self) -> list[str]:
-        return missing(self.books) + self._pair.missing
+        return missing(self.books) + [label for pair in self._pairs for label in pair.missing]
 
     def _silence_s(self, from_ms: int, to_ms: int) -> float:
         """The longest time without a message that came when it was due."""
@@ -179,10 +201,12 @@ class ClusterCampaign(Load):
         self._producers = self._new_producers()
         for producer in self._producers:
             producer.start()
-        self._pair.send(on=True)
+        for pair in self._pairs:
+            pair.send(on=True)
 
     def _pause_producers(self) -> None:
-        self._pair.send(on=False)
+        for pair in self._pairs:
+            pair.send(on=False)
         self._end(self._producers, self._stop_producing)
 
     # The cluster
@@ -252,7 +276,10 @@ class ClusterCampaign(Load):
                     f"`tarry {' '.join(words)}` ended with exit code {ran.returncode}: {told}{ran.stderr}"
                 ]
         self._line = f"audit: {told}"
-        return disagreements(self.books, json.loads(told)["counts"], stopped_at_ms)
+        counts: dict[str, int] = json.loads(told)["counts"]
+        # All that was scheduled at other doors has come by now, and is in the audit as sent.
+        counts["sent"] -= sum(pair.received for pair in self._pairs if pair.scheduled)
+        return disagreements(self.books, counts, stopped_at_ms)
 
     def offenders(self) -> list[str]:
         """The verdict."""
@@ -261,14 +288,18 @@ class ClusterCampaign(Load):
 
     def summary(self) -> str:
         """The last round, and all of it in figures."""
-        return f"{self._line}\n       {super().summary()}; {self._pair.summary()}"
+        return (
+            f"{self._line}\n       {super().summary()}; {'; '.join(pair.summary() for pair in self._pairs)}"
+        )
 
     def end(self) -> None:
         """Stop everything that still runs."""
-        self._pair.close()
+        for pair in self._pairs:
+            pair.close()
         for server in self.servers:
             # One that was paused lets its clients go.
             server.kill()
         super().end()
         self.brokers.stop()
         self._network.close()
+        self._disks.close()

@@ -12,6 +12,8 @@ from typing import Final
 
 from tests.cluster.brokers import Broker, Brokers
 from tests.cluster.servers import ClusterServer
+from tests.disks import fill
+from tests.waiting import wait_until
 
 
 @dataclass(frozen=True)
@@ -42,6 +44,8 @@ class Fault:
     strike: Callable[[Scene], AbstractContextManager[None]]
     moves: bool
     """Whether the standby takes the ledger over while it lasts."""
+    fills: bool = False
+    """Whether it fills a disk, so that brokers need small ones."""
 
 
 @contextmanager
@@ -88,6 +92,18 @@ def _unreached(broker: Broker) -> Iterator[None]:
 
 
 @contextmanager
+def _full(broker: Broker) -> Iterator[None]:
+    """A broker whose disk has no room left, which ends it."""
+    ballast = broker.data / "ballast"
+    fill(ballast)
+    wait_until(lambda: broker.ended, lambda: f"broker {broker.number} goes on with a full disk")
+    yield
+    ballast.unlink()
+    broker.kill()
+    broker.launch()
+
+
+@contextmanager
 def _both(*faults: AbstractContextManager[None]) -> Iterator[None]:
     with ExitStack() as stack:
         for fault in faults:
@@ -121,4 +137,15 @@ FAULTS: Final = (
         lambda scene: _both(_cut_off(scene.owner, scene.brokers), _paused(scene.leader)),
         moves=True,
     ),
+    Fault(
+        "owner cut off, following broker killed",
+        lambda scene: _both(_cut_off(scene.owner, scene.brokers), _killed(scene.follower)),
+        moves=True,
+    ),
+    Fault(
+        "standby and leading broker killed",
+        lambda scene: _both(_killed(scene.standby), _killed(scene.leader)),
+        moves=False,
+    ),
+    Fault("leading broker's disk full", lambda scene: _full(scene.leader), moves=False, fills=True),
 )  # fmt: skip

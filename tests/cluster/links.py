@@ -144,7 +144,11 @@ class Network:
         async def called() -> None:
             function()
 
-        asyncio.run_coroutine_threadsafe(called(), self._loop).result(30)
+        self.run(called())
+
+    def run(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do something in the thread, and wait until it is done."""
+        asyncio.run_coroutine_threadsafe(work, self._loop).result(30)
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         """Have something done in the thread until the end."""
@@ -152,7 +156,7 @@ class Network:
 
     def close(self) -> None:
         """End all links and their connections."""
-        asyncio.run_coroutine_threadsafe(self._end(), self._loop).result(30)
+        self.run(self._end())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(30)
         self._loop.close()

@@ -10,32 +10,24 @@ import pytest
 
 from tarry.cli.checks import check_warnings
 from tarry.client.blocking import Client
-from tests.processes import ServerProcess, need
+from tests.clocks import SteppedClock
+from tests.processes import ServerProcess
 
 HOUR_S = 3_600
 TOPIC = "persistent://public/default/clock"
-LIBRARY = "/usr/$LIB/faketime/libfaketimeMT.so.1"
-"""The dynamic linker puts the machine's own folder in."""
 
 
 class Stepped:
     """A server and its clock."""
 
     def __init__(self, folder: Path) -> None:
-        self._offset = folder / "offset"
-        self.step(0)
+        self._clock = SteppedClock(folder)
+        self.step = self._clock.step
         self.server = ServerProcess(folder / "data")
         self.client = Client()
 
-    def step(self, seconds: int) -> None:
-        """Set the server's clock so far ahead of the real one."""
-        self._offset.write_text(f"{seconds:+d}")
-
     def start(self) -> None:
-        self.server.start(
-            LD_PRELOAD=LIBRARY, FAKETIME_TIMESTAMP_FILE=str(self._offset), FAKETIME_NO_CACHE="1",
-            FAKETIME_DONT_FAKE_MONOTONIC="1",
-        )  # fmt: skip
+        self.server.start(**self._clock.variables)
         self.client.close()
         self.client = Client(self.server.url)
         self.client.subscribe("clock", "s", start="earliest")
@@ -70,7 +62,6 @@ class Stepped:
 
 @pytest.fixture
 def stepped(tmp_path: Path) -> Iterator[Stepped]:
-    need("faketime", "faketime")
     found = Stepped(tmp_path)
     with found.server:
         yield found

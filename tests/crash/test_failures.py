@@ -7,7 +7,6 @@ import shutil
 import sqlite3
 import subprocess
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -16,6 +15,7 @@ import pytest
 
 from tarry.client import Client
 from tarry.core.errors import Conflict, TarryError, Unavailable
+from tests.disks import mounted
 from tests.processes import ROOT, ServerProcess
 
 pytestmark = pytest.mark.crash
@@ -23,21 +23,6 @@ pytestmark = pytest.mark.crash
 SMALL: Final = "[ledger]\nsegment_bytes = 1048576\n"
 TOPIC: Final = "persistent://public/default/t"
 BIG: Final = b"x" * 100_000
-
-
-@contextlib.contextmanager
-def mounted(path: Path, size: str) -> Iterator[None]:
-    """A small file system of its own; the test is skipped where it cannot be had."""
-    path.mkdir()
-    made = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", path], capture_output=True, check=False
-    )
-    if made.returncode:
-        pytest.skip(f"only root can mount a small file system: {made.stderr.decode().strip()}")
-    try:
-        yield
-    finally:
-        subprocess.run(["umount", path], check=True)
 
 
 def flip(file: Path, offset: int) -> None:

@@ -78,6 +78,11 @@ class Server:
                 raise AssertionError(f"it did not start: {(self.folder / 'server.log').read_text()[-2000:]}")
             time.sleep(0.05)
 
+    @property
+    def ended(self) -> bool:
+        """Whether it was started and has ended by itself."""
+        return self._process is not None and self._process.poll() is not None
+
     def signal(self, number: int) -> None:
         """Send a signal to all of it."""
         assert self._process is not None
