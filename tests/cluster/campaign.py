@@ -49,7 +49,7 @@ deduplication = true
 """A Pulsar client sends again what was not answered when its connection broke: deduplication makes once of it."""
 
 DISK: Final = "512m"
-"""Of each broker, where a fault fills one: a file system of its own, which is given back at the end."""
+"""The size of a file system that each broker gets for itself where a fault fills one; it is given back at the end."""
 ON_TIME_MS: Final = 500
 """A delivery that is no later than this counts as on time."""
 SETTLE_WITHIN_S: Final = 60.0

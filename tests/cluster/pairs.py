@@ -39,7 +39,7 @@ class Pair(ABC):
         self._due: dict[str, int] = {}
         self._answered: set[str] = set()
         self._places: defaultdict[str, set[object]] = defaultdict(set)
-        """What each message came as: more than one is more than one message."""
+        """The ids under which each message came: two ids are two messages."""
         self._early: list[str] = []
         self._sending = threading.Event()
         self._closing = threading.Event()
