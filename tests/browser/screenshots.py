@@ -18,7 +18,7 @@ from random import Random
 from typing import Any
 
 from tarry.core.limits import DAY_MS, HOUR_MS, MINUTE_MS
-from tarry.core.message import Message
+from tarry.core.messages.message import Message
 from tarry.index.progress import Progress, write_progress
 from tarry.testing.insides import InsidesOf
 from tests.browser.conftest import TOKENS, VIEWS, Busy

@@ -5,7 +5,7 @@ from collections import Counter
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Self
 
-from tarry.core.clock import SystemClock
+from tarry.core.time.clock import SystemClock
 
 
 class Receiver:

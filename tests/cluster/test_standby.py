@@ -4,7 +4,7 @@ from pathlib import Path
 
 from tarry.cluster.kafka_partition import KafkaPartition
 from tarry.cluster.standby import LogAddress, Standby
-from tarry.core.clock import SystemClock
+from tarry.core.time.clock import SystemClock
 from tarry.ledger.copy import LedgerCopy
 from tarry.ledger.disk import RealDisk
 from tarry.ledger.ledger import Ledger

@@ -11,7 +11,7 @@ import httpx
 import pulsar
 import pytest
 
-from tarry.core.clock import SystemClock
+from tarry.core.time.clock import SystemClock
 from tests.cluster.brokers import Brokers
 from tests.cluster.receiver import Receiver
 from tests.cluster.servers import ClusterServer, service_url, two_servers

@@ -72,7 +72,7 @@ def main() -> None:
 
 
 def _delivered() -> Any:
-    from tarry.core.delivery import Delivered
+    from tarry.core.messages.delivery import Delivered
 
     return Delivered()
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from tarry.core.delivery import Delivered
 from tarry.core.errors import Conflict
-from tarry.core.holder import UNSCOPED, Holder
-from tarry.core.message import Message
+from tarry.core.messages.delivery import Delivered
+from tarry.core.messages.message import Message
+from tarry.core.tenants.holder import UNSCOPED, Holder
 from tarry.registry import migration
 from tarry.registry.registry import REGISTRY_FILE, Registry
 from tests.compat.make_installation_golden import HOUR_MS, KEYED, SETTINGS, A, B

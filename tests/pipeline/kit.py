@@ -8,9 +8,9 @@ import msgspec
 import pyarrow as pa
 import pyarrow.fs
 
-from tarry.core.ids import Ids
 from tarry.core.limits import DAY_MS
-from tarry.core.message import Message, Scheduled
+from tarry.core.messages.ids import Ids
+from tarry.core.messages.message import Message, Scheduled
 from tarry.core.timers.slots import Slot
 from tarry.engine.answer import Answer
 from tarry.engine.engine import Engine

@@ -9,9 +9,9 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as sf
 
 from tarry.core.errors import NotFound
-from tarry.core.ids import Ids
 from tarry.core.limits import HOUR_MS
-from tarry.core.message import Scheduled
+from tarry.core.messages.ids import Ids
+from tarry.core.messages.message import Scheduled
 from tarry.engine.topics.entries import NewEntry
 from tarry.ledger.record import (
     FIRST_BATCH_SEQ,

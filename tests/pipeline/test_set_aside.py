@@ -9,9 +9,9 @@ import msgspec
 import pytest
 
 from tarry.client import Client
-from tarry.core.clock import SystemClock
 from tarry.core.errors import Damage
 from tarry.core.limits import DAY_MS, HOUR_MS
+from tarry.core.time.clock import SystemClock
 from tarry.index.state import CommitState
 from tarry.ledger.aside import NAME, SET_ASIDE, publish, published
 from tarry.ledger.disk import RealDisk

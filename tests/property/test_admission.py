@@ -16,12 +16,13 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from msgspec import structs
 
-from tarry.core import admission, limits
-from tarry.core.access import Access
-from tarry.core.admission import MANY, Rule, Timings
+from tarry.core import limits
 from tarry.core.errors import DelayTooLong, TarryError
-from tarry.core.message import Message, Scheduled
-from tarry.core.policy import Effective, Policy, effective
+from tarry.core.messages.message import Message, Scheduled
+from tarry.core.rules import admission
+from tarry.core.rules.admission import MANY, Rule, Timings
+from tarry.core.rules.policy import Effective, Policy, effective
+from tarry.core.tenants.access import Access
 from tarry.doors.dapr import columns as dapr
 from tarry.doors.http.access import sender
 from tarry.doors.http.bodies import decode, message_of

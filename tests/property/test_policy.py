@@ -5,7 +5,7 @@ from typing import Any, get_args
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tarry.core.policy import (
+from tarry.core.rules.policy import (
     POLICY_FIELDS,
     SLOWEST,
     BacklogAction,

@@ -12,7 +12,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
-from tarry.core.policy import Policy
+from tarry.core.rules.policy import Policy
 from tarry.doors.pulsar import wire_pb2 as wire
 from tarry.doors.pulsar.frames import NO_ID, frame
 from tarry.doors.pulsar.ids import ledger_of

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tarry.core.message import Message
+from tarry.core.messages.message import Message
 from tarry.core.names import parse_destination
 from tarry.engine.admission.arrow import columns_of
 from tarry.engine.admission.columns import Plan

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tarry.core.errors import DelayTooLong, TooLarge, TooManyPending, Unavailable
-from tarry.core.message import Scheduled
+from tarry.core.messages.message import Scheduled
 from tarry.core.names import parse_topic
 from tarry.engine.answer import Answer
 from tarry.index.manifest import DOOR, BatchManifest, ManifestFile

@@ -4,9 +4,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from tarry.core.bulk_command import Action, BulkCommand, MessageFilter
 from tarry.core.errors import Conflict, NotFound, Unavailable
 from tarry.core.limits import HOUR_MS
+from tarry.core.messages.bulk_command import Action, BulkCommand, MessageFilter
 from tarry.core.names import DEFAULT_NAMESPACE
 from tarry.engine.answer import Answer
 from tests.simulation.checker import Violation

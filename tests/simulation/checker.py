@@ -8,12 +8,12 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar, NoReturn
 
-from tarry.core.delivery import Delivered, Delivery, Refused, Retry, Verdict
 from tarry.core.errors import NotFound
-from tarry.core.message import LED_BY, Message, MessageView, NamedMessage, Scheduled
+from tarry.core.messages.delivery import Delivered, Delivery, Refused, Retry, Verdict
+from tarry.core.messages.message import LED_BY, Message, MessageView, NamedMessage, Scheduled
+from tarry.core.messages.repeat import NAME_HEADER, PLANNED_HEADER
 from tarry.core.names import DEFAULT_NAMESPACE
-from tarry.core.repeat import NAME_HEADER, PLANNED_HEADER
-from tarry.core.times import parse_instant_ms
+from tarry.core.time.times import parse_instant_ms
 from tarry.engine.settings import EngineSettings
 from tarry.engine.state.engine_state import MARKED_WITHIN_MS
 from tarry.engine.topics.received import Received

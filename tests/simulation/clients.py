@@ -17,8 +17,8 @@ from tarry.core.errors import (
     TooManyPending,
     Unavailable,
 )
-from tarry.core.message import Message, MessageQuery, MessageView, Scheduled
-from tarry.core.policy import Policy
+from tarry.core.messages.message import Message, MessageQuery, MessageView, Scheduled
+from tarry.core.rules.policy import Policy
 from tarry.engine.admission.arrow import columns_of
 from tarry.engine.answer import Answer
 from tests.simulation.checker import Violation

@@ -13,9 +13,9 @@ from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from tarry.core.delivery import Delivered, Retry
 from tarry.core.errors import Conflict, NotFound, TarryError, Unavailable
-from tarry.core.message import Message, MessageQuery, OwnedQuery
+from tarry.core.messages.delivery import Delivered, Retry
+from tarry.core.messages.message import Message, MessageQuery, OwnedQuery
 from tarry.engine.answer import Answer
 from tarry.engine.queries.commands import Ending
 from tarry.engine.topics.entries import NewEntry

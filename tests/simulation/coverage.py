@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from tests.simulation.model import group_of
 
 if TYPE_CHECKING:
-    from tarry.core.clockwatch import ClockWatch
+    from tarry.core.time.clockwatch import ClockWatch
     from tests.simulation.world import Simulation
 
 KINDS: Final = (

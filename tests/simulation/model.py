@@ -8,11 +8,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from tarry.core.message import Message, NamedMessage, Scheduled
+from tarry.core.messages.message import Message, NamedMessage, Scheduled
+from tarry.core.messages.pause import PlaceKind
+from tarry.core.messages.repeat import PLANNED_HEADER, Repeat
 from tarry.core.names import DEFAULT_NAMESPACE
-from tarry.core.pause import PlaceKind
-from tarry.core.repeat import PLANNED_HEADER, Repeat
-from tarry.core.times import format_instant
+from tarry.core.time.times import format_instant
 
 TOPICS = ("orders", "jobs", "mail")
 EAGER = "eager"

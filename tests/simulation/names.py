@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import structs
 
 from tarry.core.errors import Conflict, NotFound, Unavailable
-from tarry.core.message import NamedMessage, NamedScheduled, OnConflict
+from tarry.core.messages.message import NamedMessage, NamedScheduled, OnConflict
 from tarry.core.names import DEFAULT_NAMESPACE
 from tarry.engine.answer import Answer
 from tests.simulation.checker import Violation

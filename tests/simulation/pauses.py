@@ -4,9 +4,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from tarry.core.errors import Conflict, NotFound, RateLimited, Unavailable
-from tarry.core.message import MessageView
+from tarry.core.messages.message import MessageView
+from tarry.core.messages.pause import PausablePlace
 from tarry.core.names import DEFAULT_NAMESPACE, parse_topic
-from tarry.core.pause import PausablePlace
 from tarry.engine.answer import Answer
 from tests.simulation.checker import Violation
 from tests.simulation.model import ELSEWHERE, HOSTS, NEVER_MS, TOPICS, Msg, Place, Promise, Publication

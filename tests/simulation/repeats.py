@@ -4,8 +4,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from tarry.core.errors import Conflict, DelayTooLong, NotFound, TooManyPending, Unavailable
+from tarry.core.messages.repeat import Repeat
 from tarry.core.names import DEFAULT_NAMESPACE
-from tarry.core.repeat import Repeat
 from tarry.engine.answer import Answer
 from tests.simulation.checker import Violation
 from tests.simulation.clients import KEYS

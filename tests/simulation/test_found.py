@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from tarry.core.delivery import Delivered, Retry
 from tarry.core.errors import Conflict, NotFound, Unavailable
-from tarry.core.message import Message, MessageQuery
-from tarry.core.policy import Policy
+from tarry.core.messages.delivery import Delivered, Retry
+from tarry.core.messages.message import Message, MessageQuery
+from tarry.core.rules.policy import Policy
 from tarry.core.sets.seqset import SMALLEST_BLOCK_BITS
 from tarry.engine.answer import Answer
 from tarry.engine.settings import EngineSettings

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from tarry.core.errors import TarryError
-from tarry.core.message import Message
-from tarry.core.repeat import Occurrences
+from tarry.core.messages.message import Message
+from tarry.core.messages.repeat import Occurrences
 from tarry.core.sets.deadset import DeadSet
 from tarry.core.sets.seqset import SeqSet
 from tarry.core.timers.run import Due

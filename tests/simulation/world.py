@@ -10,10 +10,10 @@ from functools import partial
 from random import Random
 from typing import Any
 
-from tarry.core.delivery import Delivered, Delivery, Outlet, Refused, Retry, Verdict
 from tarry.core.errors import Conflict, Damage, NotFound, TarryError, Unavailable
-from tarry.core.message import MessageView
-from tarry.core.policy import Policy
+from tarry.core.messages.delivery import Delivered, Delivery, Outlet, Refused, Retry, Verdict
+from tarry.core.messages.message import MessageView
+from tarry.core.rules.policy import Policy
 from tarry.engine.answer import Answer, failed
 from tarry.engine.bodies.bodies import AGAIN_MS
 from tarry.engine.dispatch.awaited_bodies import ORDER_WAITS_MS

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Mapping
 
-from tarry.core.clock import SystemClock
+from tarry.core.time.clock import SystemClock
 from tarry.outlets.dapr.component import (
     BrokerMessage,
     Component,

@@ -6,10 +6,10 @@ from typing import Any, TypeVar
 import pyarrow as pa
 import pytest
 
-from tarry.core.delivery import Verdict
 from tarry.core.errors import TarryError, Unavailable
 from tarry.core.limits import HOUR_MS
-from tarry.core.message import Message, MessageQuery, MessageView, Scheduled
+from tarry.core.messages.delivery import Verdict
+from tarry.core.messages.message import Message, MessageQuery, MessageView, Scheduled
 from tarry.engine.admission.arrow import columns_of
 from tarry.engine.admission.columns import ColumnsScheduled
 from tarry.engine.answer import Answer, failed

@@ -6,8 +6,8 @@ from typing import Any
 import httpx
 
 from tarry.config.pulsar import Pulsar
-from tarry.core.access import Access, Token
-from tarry.core.policy import Policy
+from tarry.core.rules.policy import Policy
+from tarry.core.tenants.access import Access, Token
 from tarry.doors.pulsar.admin.app import AdminApp
 from tarry.doors.pulsar.broker import Broker
 from tarry.doors.pulsar.stored_schemas import StoredSchemas

@@ -4,8 +4,8 @@ from collections.abc import Callable
 from typing import Any
 
 from tarry.config.pulsar import Pulsar
-from tarry.core.access import Access
-from tarry.core.policy import Policy
+from tarry.core.rules.policy import Policy
+from tarry.core.tenants.access import Access
 from tarry.doors.pulsar import wire_pb2 as wire
 from tarry.doors.pulsar.broker import Broker
 from tarry.doors.pulsar.connection import PulsarConnection

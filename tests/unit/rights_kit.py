@@ -10,8 +10,8 @@ from typing import Any, Final
 import httpx
 from msgspec import Struct
 
-from tarry.core.access import ROLES
-from tarry.core.rights import Right
+from tarry.core.tenants.access import ROLES
+from tarry.core.tenants.rights import Right
 from tarry.doors.pulsar.admin.operations import PULSAR_ADMIN
 from tests.processes import free_port
 from tests.unit.dapr_kit import dapr

@@ -15,9 +15,9 @@ from tarry.core.errors import (
     TooManyPending,
     Unavailable,
 )
-from tarry.core.holder import Holder
 from tarry.core.limits import DAY_MS
-from tarry.core.policy import Policy
+from tarry.core.rules.policy import Policy
+from tarry.core.tenants.holder import Holder
 from tarry.index.manifest import BatchManifest, ManifestFile
 from tarry.ledger.record import FIRST_BATCH_SEQ as FIRST
 from tests.unit.engine_kit import Bench

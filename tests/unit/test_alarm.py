@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tarry.core.clock import SystemClock
+from tarry.core.time.clock import SystemClock
 from tarry.engine.loop import alarm as module
 from tarry.engine.loop import driver as driver_module
 from tarry.engine.loop.alarm import Alarm

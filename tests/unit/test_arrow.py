@@ -18,8 +18,8 @@ from tarry.core.errors import (
     TooManyPending,
     Unavailable,
 )
-from tarry.core.message import Message, MessageView, Scheduled
-from tarry.core.policy import Policy
+from tarry.core.messages.message import Message, MessageView, Scheduled
+from tarry.core.rules.policy import Policy
 from tarry.engine.admission.columns import ColumnsScheduled
 from tarry.engine.admission.planner import UNIT_ROWS
 from tarry.ledger.ledger import LedgerSettings
@@ -442,8 +442,8 @@ def test_with_a_full_disk_every_row_says_so() -> None:
 LIGHT = """
 import sys
 import pyarrow as pa
-from tarry.core.message import Message
-from tarry.core.access import Access
+from tarry.core.messages.message import Message
+from tarry.core.tenants.access import Access
 from tarry.doors.http.access import sender
 from tarry.doors.http.messages.arrow import read_batches, write_answers
 from tarry.doors.http.messages.ndjson import read_plain, write_columns

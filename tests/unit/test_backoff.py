@@ -4,7 +4,7 @@ import ast
 from itertools import islice
 from pathlib import Path
 
-from tarry.core.backoff import after_attempts, doubling, spread
+from tarry.core.time.backoff import after_attempts, doubling, spread
 
 
 def test_waits_double_up_to_the_longest() -> None:
@@ -58,4 +58,4 @@ def test_nobody_else_doubles_a_wait() -> None:
         for path in package.rglob("*.py")
         for line in doubled_up_to_a_bound(path.read_text("utf-8"))
     ]
-    assert {place.partition(":")[0] for place in elsewhere} == {"core/backoff.py"}, elsewhere
+    assert {place.partition(":")[0] for place in elsewhere} == {"core/time/backoff.py"}, elsewhere

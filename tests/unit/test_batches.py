@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from tarry.core.holder import Holder
 from tarry.core.limits import DAY_MS, HOUR_MS
 from tarry.core.sets.deadset import DeadSet
+from tarry.core.tenants.holder import Holder
 from tarry.engine.state.batches import Batches
 from tarry.ledger.record import FIRST_BATCH_SEQ as FIRST
 from tarry.ledger.record import Adopt, CancelBatch, Finalise, Key, Put, Record, Spared, StagedFile

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from tarry.core.message import Message
+from tarry.core.messages.message import Message
 from tarry.engine.bodies import body_sizes as module
 from tarry.engine.bodies.bodies import Body
 from tarry.engine.bodies.body_sizes import SMALL_BYTES, STRETCH_BITS, TOGETHER_BYTES, BodySizes

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from tarry.client import AsyncClient
-from tarry.core.delivery import Delivered, Delivery, Missing, Refused, Retry
 from tarry.core.errors import Invalid
 from tarry.core.limits import HOUR_MS
+from tarry.core.messages.delivery import Delivered, Delivery, Missing, Refused, Retry
 from tarry.outlets.broker import BrokerOutlet, metadata_of, topic_of
 from tarry.outlets.dapr.errors import BrokerUnreachable, NeverTaken
 from tests.serving import serving

@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 
-from tarry.core.bulk_command import MAX_UNFINISHED, BulkCommand, MessageFilter
-from tarry.core.delivery import Delivered, Refused, Retry
 from tarry.core.errors import Conflict, Invalid, NotFound
 from tarry.core.limits import DAY_MS, HOUR_MS
-from tarry.core.message import Message
-from tarry.core.pause import place_of
+from tarry.core.messages.bulk_command import MAX_UNFINISHED, BulkCommand, MessageFilter
+from tarry.core.messages.delivery import Delivered, Refused, Retry
+from tarry.core.messages.message import Message
+from tarry.core.messages.pause import place_of
 from tarry.engine.bulk_commands import bulk_commands
 from tarry.engine.bulk_commands.walk import STEP
 from tests.simulation.replay import check_replay

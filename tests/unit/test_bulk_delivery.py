@@ -11,11 +11,11 @@ import pyarrow as pa
 import pytest
 from msgspec.structs import replace
 
-from tarry.core.delivery import Delivered, Retry
 from tarry.core.errors import NotFound
 from tarry.core.limits import DAY_MS, FINALISED_RETENTION_MS, HOUR_MS, MINUTE_MS
-from tarry.core.message import Message, MessageQuery
-from tarry.core.policy import Policy
+from tarry.core.messages.delivery import Delivered, Retry
+from tarry.core.messages.message import Message, MessageQuery
+from tarry.core.rules.policy import Policy
 from tarry.engine.admission.adoption import BatchView
 from tarry.engine.due import horizon
 from tarry.engine.engine import Engine

@@ -3,7 +3,7 @@
 import pytest
 
 from tarry.core.errors import Conflict, Invalid, NotFound
-from tarry.core.policy import Policy
+from tarry.core.rules.policy import Policy
 from tarry.engine.answer import Answer
 from tarry.ledger.record import Catalogued
 from tests.unit.engine_kit import Bench, full

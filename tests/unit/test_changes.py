@@ -7,8 +7,8 @@ import msgspec
 import pyarrow as pa
 import pytest
 
-from tarry.core.holder import Holder
-from tarry.core.message import Message
+from tarry.core.messages.message import Message
+from tarry.core.tenants.holder import Holder
 from tarry.engine.records.changes import (
     Change,
     FiredVersions,

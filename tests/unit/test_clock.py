@@ -2,7 +2,7 @@ import time
 
 import pytest
 
-from tarry.core.clock import SystemClock
+from tarry.core.time.clock import SystemClock
 from tarry.testing.clock import SimulatedClock
 
 

@@ -3,10 +3,10 @@
 import pytest
 
 from tarry.core import limits
-from tarry.core.clockwatch import TRUSTED_AFTER_MS
-from tarry.core.delivery import Delivered, Retry
-from tarry.core.message import Message
-from tarry.core.policy import Policy
+from tarry.core.messages.delivery import Delivered, Retry
+from tarry.core.messages.message import Message
+from tarry.core.rules.policy import Policy
+from tarry.core.time.clockwatch import TRUSTED_AFTER_MS
 from tarry.engine.settings import EngineSettings
 from tarry.engine.upkeep import upkeep
 from tests.unit.engine_kit import FOREIGN, Bench

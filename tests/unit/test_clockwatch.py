@@ -2,7 +2,7 @@
 
 import pytest
 
-from tarry.core.clockwatch import TRUSTED_AFTER_MS, ClockWatch
+from tarry.core.time.clockwatch import TRUSTED_AFTER_MS, ClockWatch
 from tarry.testing.clock import SimulatedClock
 
 TOLERANCE_MS = 5_000

@@ -11,9 +11,9 @@ from msgspec import structs
 from tarry.cluster.members import GroupMember
 from tarry.cluster.topic_safety import TopicSettings
 from tarry.config import load
-from tarry.core.access import Access
-from tarry.core.clock import SystemClock
 from tarry.core.errors import Unavailable
+from tarry.core.tenants.access import Access
+from tarry.core.time.clock import SystemClock
 from tarry.doors.http.app import build_app
 from tarry.doors.http.settings import HttpSettings
 from tarry.serve.composition import node as node_module

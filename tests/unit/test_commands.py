@@ -3,10 +3,10 @@
 import pytest
 
 from tarry.core import limits
-from tarry.core.delivery import Delivered, Refused, Retry
 from tarry.core.errors import Conflict, DelayTooLong, Invalid
-from tarry.core.message import Message
-from tarry.core.policy import Policy
+from tarry.core.messages.delivery import Delivered, Refused, Retry
+from tarry.core.messages.message import Message
+from tarry.core.rules.policy import Policy
 from tarry.engine.bodies import bodies as bodies_module
 from tarry.ledger.reader import StoredRecord
 from tests.unit.engine_kit import FOREIGN, Bench

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tarry.config import ConfigError, load
-from tarry.core.policy import Policy
+from tarry.core.rules.policy import Policy
 
 PROPOSED = "doors.pulsar.delayedDeliveryMaxDeliveryDelayInMillis"
 BUILT = "doors.pulsar.delayedDeliveryMaxDelayInMillis"

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tarry.core.clock import SystemClock
+from tarry.core.time.clock import SystemClock
 from tarry.doors.dapr.components import BUILT_IN, ComponentDefinition, components_of
 from tarry.doors.dapr.mounting import Mounts, mount
 from tarry.doors.dapr.resources import BadResource, read_documents

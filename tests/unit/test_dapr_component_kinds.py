@@ -2,7 +2,7 @@ import importlib
 
 import pytest
 
-from tarry.core.times import go_duration_ms
+from tarry.core.time.times import go_duration_ms
 from tarry.outlets.dapr.component import kinds
 from tarry.outlets.dapr.errors import LibraryMissing, Misconfigured, UnknownKind
 from tarry.outlets.dapr.events import event_id

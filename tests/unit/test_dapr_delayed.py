@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from tarry.core.clock import SystemClock
 from tarry.core.errors import DelayTooLong, Unavailable
-from tarry.core.times import format_instant
+from tarry.core.time.clock import SystemClock
+from tarry.core.time.times import format_instant
 from tarry.doors.dapr.components import ComponentDefinition
 from tarry.doors.dapr.delayed import DelayedTopic, DueTimes
 from tarry.doors.dapr.delayed_message import (

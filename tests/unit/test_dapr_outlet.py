@@ -8,9 +8,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from tarry.core.delivery import Delivered, Delivery, Missing, Refused, Retry, Verdict
 from tarry.core.errors import Invalid, TarryError, Unavailable
-from tarry.core.message import Message
+from tarry.core.messages.delivery import Delivered, Delivery, Missing, Refused, Retry, Verdict
+from tarry.core.messages.message import Message
 from tarry.core.names import TopicName
 from tarry.outlets.dapr.brokers.tarry import OwnTopicsComponent
 from tarry.outlets.dapr.component import BulkEntry

@@ -7,7 +7,7 @@ from typing import Any
 
 from dapr.proto.runtime.v1 import pubsub_pb2
 
-from tarry.core.access import Caller
+from tarry.core.tenants.access import Caller
 from tarry.doors.dapr.channel import AppMessage, Status
 from tarry.doors.dapr.receiving import Deliver
 from tarry.doors.dapr.streaming import Streams

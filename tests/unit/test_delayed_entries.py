@@ -6,7 +6,7 @@ import pytest
 
 from tarry.core.errors import Conflict, DelayTooLong, Invalid, NotFound
 from tarry.core.limits import HOUR_MS, MINUTE_MS
-from tarry.core.policy import Policy
+from tarry.core.rules.policy import Policy
 from tarry.engine.answer import Answer
 from tarry.engine.queries import delayed_entries
 from tarry.engine.settings import EngineSettings

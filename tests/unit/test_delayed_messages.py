@@ -11,8 +11,8 @@ import pytest
 
 from tarry.core.errors import Conflict, DelayTooLong, NotFound, RateLimited
 from tarry.core.limits import HOUR_MS, MINUTE_MS
-from tarry.core.message import MessageView
-from tarry.core.policy import Policy
+from tarry.core.messages.message import MessageView
+from tarry.core.rules.policy import Policy
 from tarry.engine.settings import EngineSettings
 from tests.unit.engine_kit import Bench, full
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from tarry.core.delivery import Delivered, Delivery, Outlet, Refused, Retry, Verdict
 from tarry.core.errors import TarryError
-from tarry.core.message import Message
+from tarry.core.messages.delivery import Delivered, Delivery, Outlet, Refused, Retry, Verdict
+from tarry.core.messages.message import Message
 from tarry.engine.flights.flight import DEPARTURE_BYTES
 from tarry.engine.flights.flights import OnVerdicts
 from tarry.engine.loop.driver import launcher

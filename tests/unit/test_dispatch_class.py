@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from tarry.core.message import Message
+from tarry.core.messages.message import Message
 from tarry.engine.dispatch.burst import Burst
 from tarry.engine.due.dispatch_class import dispatch_classes
 from tarry.ledger.read_record import ReadPut

@@ -5,10 +5,10 @@ import errno
 import pytest
 
 from tarry.core import limits
-from tarry.core.delivery import Delivered, Retry
 from tarry.core.errors import Damage, Unavailable
-from tarry.core.message import Message, Scheduled
-from tarry.core.policy import Policy
+from tarry.core.messages.delivery import Delivered, Retry
+from tarry.core.messages.message import Message, Scheduled
+from tarry.core.rules.policy import Policy
 from tarry.engine.dispatch.dispatcher import APART_MS, BURST_MS
 from tarry.engine.settings import EngineSettings
 from tarry.engine.upkeep.upkeep import FLUSH_LATEST_MS

@@ -5,10 +5,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from tarry.core.delivery import Delivered, Refused, Retry
 from tarry.core.errors import Invalid, TarryError
-from tarry.core.message import Message
-from tarry.core.tracing import SendOutcome
+from tarry.core.messages.delivery import Delivered, Refused, Retry
+from tarry.core.messages.message import Message
+from tarry.core.telemetry.tracing import SendOutcome
 from tarry.engine.settings import EngineSettings
 from tarry.engine.topics.entries import NewEntry
 from tests.unit.engine_kit import FOREIGN, Bench, full, schedule_arrow

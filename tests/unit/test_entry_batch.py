@@ -6,8 +6,8 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from tarry.core.ids import KEY_BYTES, Ids
-from tarry.core.message import Message
+from tarry.core.messages.ids import KEY_BYTES, Ids
+from tarry.core.messages.message import Message
 from tarry.doors.http.topics.entries import EntryJson
 from tarry.engine.due.dispatch_class import dispatch_classes
 from tarry.engine.due.due_batch import DueBatch

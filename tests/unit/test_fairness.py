@@ -3,8 +3,8 @@
 import pyarrow as pa
 import pytest
 
-from tarry.core.delivery import Delivered
-from tarry.core.message import Message
+from tarry.core.messages.delivery import Delivered
+from tarry.core.messages.message import Message
 from tarry.engine.settings import EngineSettings
 from tarry.ledger.ledger import LedgerSettings
 from tests.unit.engine_kit import FOREIGN, Bench, schedule_arrow

@@ -3,8 +3,8 @@
 import pytest
 
 from tarry.core import limits
-from tarry.core.delivery import Delivered, Refused, Retry
-from tarry.core.message import Message
+from tarry.core.messages.delivery import Delivered, Refused, Retry
+from tarry.core.messages.message import Message
 from tarry.engine.settings import EngineSettings
 from tarry.ledger.ledger import LedgerSettings
 from tests.unit.engine_kit import FOREIGN, Bench, NoSpace

@@ -12,7 +12,7 @@ import httpx
 import pytest
 from aiohttp import web
 
-from tarry.core.message import MessageQuery
+from tarry.core.messages.message import MessageQuery
 from tarry.http.connection import HttpConnection
 from tests.unit.matrix_kit import ROOM, MatrixServing, Sent, bearer, error, matrix_serving
 from tests.waiting import until

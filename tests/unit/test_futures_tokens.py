@@ -2,7 +2,7 @@
 
 import itertools
 
-from tarry.core.ids import Ids
+from tarry.core.messages.ids import Ids
 from tarry.doors.matrix.futures_tokens import TokenAction, Tokens
 
 IDS = Ids(bytes(range(32)))

@@ -5,9 +5,9 @@ from collections import Counter
 import pytest
 
 from tarry.core import limits
-from tarry.core.delivery import Delivered, Refused, Retry
 from tarry.core.errors import Conflict, TooLarge
-from tarry.core.message import Message
+from tarry.core.messages.delivery import Delivered, Refused, Retry
+from tarry.core.messages.message import Message
 from tarry.ledger.ledger import LedgerSettings
 from tests.unit.engine_kit import FOREIGN, Bench, use_up_space
 

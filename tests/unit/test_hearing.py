@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from tarry.core.delivery import Delivered, Refused, Retry
 from tarry.core.errors import Conflict, NotFound, Unavailable
-from tarry.core.lifecycle import State
-from tarry.core.message import Message
+from tarry.core.messages.delivery import Delivered, Refused, Retry
+from tarry.core.messages.lifecycle import State
+from tarry.core.messages.message import Message
 from tests.unit.engine_kit import FOREIGN, Bench
 
 DELAY_MS = 60_000

@@ -3,7 +3,7 @@
 import pytest
 
 from tarry.core.errors import Unavailable
-from tarry.core.message import Message, MessageView
+from tarry.core.messages.message import Message, MessageView
 from tarry.engine.settings import EngineSettings
 from tarry.engine.state import recovery
 from tarry.engine.state.aside import Unprocessable

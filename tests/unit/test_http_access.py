@@ -2,9 +2,9 @@ import hashlib
 
 import pytest
 
-from tarry.core.access import Access, Token
-from tarry.core.browser import check_browser
 from tarry.core.errors import Forbidden, Invalid, NotFound
+from tarry.core.tenants.access import Access, Token
+from tarry.core.tenants.browser import check_browser
 from tarry.doors.http.access import sender
 from tarry.doors.http.problems import HttpRefusal
 
@@ -55,7 +55,7 @@ def test_every_token_is_compared_each_time(monkeypatch: pytest.MonkeyPatch) -> N
         seen.append(one)
         return one == other
 
-    monkeypatch.setattr("tarry.core.access.hmac.compare_digest", compare)
+    monkeypatch.setattr("tarry.core.tenants.access.hmac.compare_digest", compare)
     sender(ACCESS, b"Bearer admin-secret")
     assert seen == [token.digest for token in ACCESS.tokens]
 

@@ -2,7 +2,7 @@ import msgspec
 import pytest
 
 from tarry.core.errors import Invalid, TarryError
-from tarry.core.message import Message
+from tarry.core.messages.message import Message
 from tarry.doors.http.bodies import decode, message_of, read_query, text_or_bytes
 from tarry.doors.http.problems import problem_of
 from tarry.doors.http.shapes import BatchDefaults, BatchLine, ListQuery, PolicyQuery, ScheduleRequest

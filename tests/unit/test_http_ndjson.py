@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tarry.core.access import Access, Caller
 from tarry.core.errors import Forbidden, Invalid, RateLimited, TarryError, TooLarge
-from tarry.core.message import Message, Scheduled
+from tarry.core.messages.message import Message, Scheduled
+from tarry.core.tenants.access import Access, Caller
 from tarry.doors.http.access import sender
 from tarry.doors.http.messages.ndjson import (
     LineSplitter,

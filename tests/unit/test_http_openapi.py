@@ -4,7 +4,7 @@ import json
 import re
 from typing import Any
 
-from tarry.core.access import Access
+from tarry.core.tenants.access import Access
 from tarry.doors.http.app import build_app
 from tarry.doors.http.openapi import build_document
 from tarry.doors.http.operations import OPERATIONS

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from tarry.core.access import Access, Caller, Token
-from tarry.core.bulk_command import MAX_UNFINISHED
 from tarry.core.errors import Unavailable
-from tarry.core.shares import Shares
+from tarry.core.messages.bulk_command import MAX_UNFINISHED
+from tarry.core.tenants.access import Access, Caller, Token
+from tarry.core.tenants.shares import Shares
 from tarry.doors.http.settings import HttpSettings
 from tests.serving import Serving, serving
 

@@ -7,8 +7,8 @@ from contextlib import asynccontextmanager
 import httpx
 
 from tarry.config.settings import Http
-from tarry.core.access import Access, Token
-from tarry.core.figure import Figure, Histogram, HistogramFigure
+from tarry.core.telemetry.figure import Figure, Histogram, HistogramFigure
+from tarry.core.tenants.access import Access, Token
 from tarry.doors.http.settings import HttpSettings
 from tarry.doors.http.standby import StandbyApp
 from tarry.serve.transport.listener import Listener

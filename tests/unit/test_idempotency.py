@@ -7,8 +7,8 @@ import pytest
 from msgspec import structs
 
 from tarry.core.errors import Conflict, TarryError, Unavailable
-from tarry.core.message import Message
-from tarry.core.policy import Policy
+from tarry.core.messages.message import Message
+from tarry.core.rules.policy import Policy
 from tarry.doors.dapr.columns import columns_of
 from tests.unit.engine_kit import Bench
 

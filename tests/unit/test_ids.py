@@ -3,7 +3,7 @@ import itertools
 import numpy as np
 import pytest
 
-from tarry.core.ids import ID_CHARS, Ids
+from tarry.core.messages.ids import ID_CHARS, Ids
 
 KEY = bytes(range(32))
 LAST = (1 << 48) - 1

@@ -4,14 +4,14 @@ from typing import Any
 
 import pytest
 
-from tarry.core.bulk_command import MessageFilter
-from tarry.core.delivery import Delivered, Refused, Retry
 from tarry.core.errors import Conflict, NotFound
 from tarry.core.limits import DAY_MS, HOUR_MS
-from tarry.core.message import Message, NamedMessage
-from tarry.core.pause import PausablePlace
-from tarry.core.policy import Policy
-from tarry.core.repeat import Repeat
+from tarry.core.messages.bulk_command import MessageFilter
+from tarry.core.messages.delivery import Delivered, Refused, Retry
+from tarry.core.messages.message import Message, NamedMessage
+from tarry.core.messages.pause import PausablePlace
+from tarry.core.messages.repeat import Repeat
+from tarry.core.rules.policy import Policy
 from tarry.doors.pulsar import wire_pb2 as wire
 from tarry.doors.pulsar.exclusivity import Mode
 from tarry.doors.pulsar.frames import frame

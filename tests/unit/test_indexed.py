@@ -5,9 +5,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tarry.core.delivery import Delivered
 from tarry.core.errors import Conflict, NotFound, Unavailable
-from tarry.core.message import Message, MessageQuery, Scheduled
+from tarry.core.messages.delivery import Delivered
+from tarry.core.messages.message import Message, MessageQuery, Scheduled
 from tarry.engine.bodies import bodies as bodies_module
 from tarry.engine.due import horizon as horizon_module
 from tarry.engine.settings import EngineSettings

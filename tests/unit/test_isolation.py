@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from tarry.core.delivery import Delivered, Refused, Retry
 from tarry.core.errors import TooLarge
-from tarry.core.message import Message, Scheduled
-from tarry.core.policy import Policy
+from tarry.core.messages.delivery import Delivered, Refused, Retry
+from tarry.core.messages.message import Message, Scheduled
+from tarry.core.rules.policy import Policy
 from tarry.engine.settings import EngineSettings
 from tarry.ledger.ledger import LedgerSettings
 from tests.unit.engine_kit import FOREIGN, Bench, full

@@ -3,7 +3,7 @@
 import pytest
 
 from tarry.core.errors import Conflict
-from tarry.core.lifecycle import FINALISED, TRANSITIONS, WAIT, Event, State, next_state
+from tarry.core.messages.lifecycle import FINALISED, TRANSITIONS, WAIT, Event, State, next_state
 
 W = "wait"
 X = "conflict"

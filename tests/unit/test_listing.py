@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from tarry.core.delivery import Delivered, Retry
 from tarry.core.errors import Invalid, NotFound
 from tarry.core.limits import HOUR_MS
-from tarry.core.message import Message, MessageQuery, MessageView
+from tarry.core.messages.delivery import Delivered, Retry
+from tarry.core.messages.message import Message, MessageQuery, MessageView
 from tarry.engine.queries.listing import LOOK_AT, LOOK_BYTES
 from tarry.engine.settings import EngineSettings
 from tarry.ledger.ledger import LedgerSettings

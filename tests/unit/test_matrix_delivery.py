@@ -8,9 +8,9 @@ import msgspec
 import pytest
 from aiohttp import web
 
-from tarry.core.clock import SystemClock
-from tarry.core.delivery import Delivered, Delivery, Refused, Retry
 from tarry.core.errors import Invalid
+from tarry.core.messages.delivery import Delivered, Delivery, Refused, Retry
+from tarry.core.time.clock import SystemClock
 from tarry.outlets.matrix import Homeserver, HomeserverSettings, MatrixOutlet
 from tarry.outlets.matrix.destination import Destination, parse
 from tarry.outlets.matrix.lines import LineAnswer

@@ -4,7 +4,7 @@ import pytest
 
 from tarry.core import limits
 from tarry.core.errors import Invalid, TooLarge
-from tarry.core.message import Message
+from tarry.core.messages.message import Message
 from tarry.core.quantities import size_in_words
 
 

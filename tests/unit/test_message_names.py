@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from tarry.core.delivery import Delivered, Refused, Retry
 from tarry.core.errors import Conflict, Invalid, NotFound, TooLarge, TooManyPending, Unavailable
-from tarry.core.message import Message, NamedMessage, NamedScheduled, OnConflict
-from tarry.core.policy import Policy
+from tarry.core.messages.delivery import Delivered, Refused, Retry
+from tarry.core.messages.message import Message, NamedMessage, NamedScheduled, OnConflict
+from tarry.core.rules.policy import Policy
 from tarry.engine.settings import EngineSettings
 from tarry.ledger.ledger import LedgerSettings
 from tests.unit.engine_kit import FOREIGN, Bench

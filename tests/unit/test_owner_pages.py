@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from tarry.core.delivery import Delivered, Refused, Retry
 from tarry.core.errors import Conflict, Invalid, RateLimited
-from tarry.core.lifecycle import State
-from tarry.core.message import Message, MessageView, OwnedQuery
-from tarry.core.policy import Policy
+from tarry.core.messages.delivery import Delivered, Refused, Retry
+from tarry.core.messages.lifecycle import State
+from tarry.core.messages.message import Message, MessageView, OwnedQuery
+from tarry.core.rules.policy import Policy
 from tarry.engine.answer import Answer
 from tarry.engine.queries.commands import Ending
 from tests.unit.engine_kit import FOREIGN, Bench

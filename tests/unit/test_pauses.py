@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 
-from tarry.core.delivery import Delivered, Retry
 from tarry.core.errors import Conflict, Invalid, NotFound, Unavailable
 from tarry.core.limits import DAY_MS, HOUR_MS, MINUTE_MS
-from tarry.core.message import Message
-from tarry.core.pause import PausablePlace, place_of
-from tarry.core.policy import Policy
+from tarry.core.messages.delivery import Delivered, Retry
+from tarry.core.messages.message import Message
+from tarry.core.messages.pause import PausablePlace, place_of
+from tarry.core.rules.policy import Policy
 from tarry.engine.queries import pausing
 from tarry.ledger.ledger import LedgerSettings
 from tarry.ledger.record import Catalogued, Put

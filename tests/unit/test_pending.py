@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tarry.core.holder import Holder
+from tarry.core.tenants.holder import Holder
 from tarry.engine.state.pending import Pending
 from tarry.registry.registry import Meta, Registry
 from tests.unit.engine_kit import Bench

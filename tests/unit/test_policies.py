@@ -6,11 +6,11 @@ import msgspec
 import pytest
 
 from tarry.core import limits
-from tarry.core.delivery import Delivered, Retry
 from tarry.core.errors import DelayTooLong, Invalid, RateLimited, TooManyPending
-from tarry.core.message import Message, Scheduled
-from tarry.core.policy import Policy
+from tarry.core.messages.delivery import Delivered, Retry
+from tarry.core.messages.message import Message, Scheduled
 from tarry.core.quantities import duration_in_words, size_in_words
+from tarry.core.rules.policy import Policy
 from tarry.engine.topics.entries import NewEntry
 from tarry.ledger.record import PolicySet, Put, decode
 from tests.unit.engine_kit import FOREIGN, Bench, full

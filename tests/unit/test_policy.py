@@ -5,7 +5,7 @@ import pytest
 
 from tarry.core.errors import Invalid
 from tarry.core.limits import DAY_MS, MAX_DELAY_MS
-from tarry.core.policy import Effective, Policy, effective
+from tarry.core.rules.policy import Effective, Policy, effective
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from tarry.cli import policy as commands
 from tarry.cli.app import app
 from tarry.config.fields import texts_of
 from tarry.core.errors import Invalid
-from tarry.core.policy import POLICY_FIELDS, Effective, Policy, PolicyChanges
+from tarry.core.rules.policy import POLICY_FIELDS, Effective, Policy, PolicyChanges
 from tarry.doors.http.openapi import build_document
 
 NAMES = list(Policy.__struct_fields__)

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tarry.core.access import Token
 from tarry.core.limits import HOUR_MS, MINUTE_MS
+from tarry.core.tenants.access import Token
 from tarry.doors.pulsar import wire_pb2 as wire
 from tarry.doors.pulsar.admin.stats import subscription_stats
 from tarry.doors.pulsar.ids import ledger_of

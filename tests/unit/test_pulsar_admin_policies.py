@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tarry.core.policy import Policy
+from tarry.core.rules.policy import Policy
 from tests.unit.pulsar_admin_kit import DEFAULT, ORDERS, PERSISTENT, TOPIC, Admin
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tarry.core.access import Access, Token
+from tarry.core.tenants.access import Access, Token
 from tarry.doors.pulsar import wire_pb2 as wire
 from tarry.doors.pulsar.errors import Code
 from tarry.doors.pulsar.frames import NO_ID, frame

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tarry.core.policy import Policy
+from tarry.core.rules.policy import Policy
 from tarry.doors.pulsar import wire_pb2 as wire
 from tarry.doors.pulsar.errors import Code
 from tests.unit.pulsar_kit import TOPIC, Client, Desk, Type

@@ -7,7 +7,7 @@ from unittest.mock import patch
 import pytest
 
 from tarry.core.errors import Unavailable
-from tarry.core.policy import Policy
+from tarry.core.rules.policy import Policy
 from tarry.doors.pulsar import wire_pb2 as wire
 from tarry.doors.pulsar.errors import Code
 from tarry.doors.pulsar.exclusivity import Mode

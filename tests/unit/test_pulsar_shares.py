@@ -3,7 +3,7 @@
 import asyncio
 from typing import Any
 
-from tarry.core.access import Access, Token
+from tarry.core.tenants.access import Access, Token
 from tarry.doors.pulsar import wire_pb2 as wire
 from tarry.doors.pulsar.errors import Code
 from tarry.doors.pulsar.exclusivity import Claimant, Mode

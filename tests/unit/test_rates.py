@@ -5,7 +5,7 @@ from itertools import pairwise
 import pytest
 
 from tarry.core.limits import DAY_MS, MAX_DELAY_MS
-from tarry.core.rates import MAX_OWNERS, Rates
+from tarry.core.tenants.rates import MAX_OWNERS, Rates
 
 ANN, BOB = ("ns", "ann"), ("ns", "bob")
 

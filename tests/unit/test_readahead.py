@@ -8,7 +8,7 @@ import pytest
 from numpy.typing import NDArray
 
 import tarry.engine.bodies.readahead as module
-from tarry.core.message import Message
+from tarry.core.messages.message import Message
 from tarry.engine.bodies.bodies import Body
 from tarry.ledger.ledger import LedgerSettings
 from tests.unit.engine_kit import Bench, full

@@ -11,14 +11,14 @@ import httpx
 import msgspec
 import pytest
 
-from tarry.core.access import Access
-from tarry.core.bulk_command import MessageFilter
-from tarry.core.delivery import Refused
 from tarry.core.limits import HOUR_MS
-from tarry.core.message import Message, NamedMessage
-from tarry.core.pause import place_of
-from tarry.core.policy import Policy, Scope
-from tarry.core.repeat import Repeat
+from tarry.core.messages.bulk_command import MessageFilter
+from tarry.core.messages.delivery import Refused
+from tarry.core.messages.message import Message, NamedMessage
+from tarry.core.messages.pause import place_of
+from tarry.core.messages.repeat import Repeat
+from tarry.core.rules.policy import Policy, Scope
+from tarry.core.tenants.access import Access
 from tarry.doors.http.app import build_app
 from tarry.doors.http.settings import HttpSettings
 from tarry.index.manifest import BatchManifest, ManifestFile

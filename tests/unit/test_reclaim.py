@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from tarry.core import limits
-from tarry.core.delivery import Delivered, Retry
 from tarry.core.errors import Conflict, Unavailable
-from tarry.core.message import Message
-from tarry.core.policy import Policy
+from tarry.core.messages.delivery import Delivered, Retry
+from tarry.core.messages.message import Message
+from tarry.core.rules.policy import Policy
 from tarry.engine.settings import EngineSettings
 from tarry.engine.topics import topic_records
 from tarry.engine.upkeep import reclaim

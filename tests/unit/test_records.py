@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from tarry.core.message import Message
+from tarry.core.messages.message import Message
 from tarry.engine.admission.arrow import columns_of
 from tarry.engine.admission.destinations import Destinations
 from tarry.engine.admission.owner_limits import OwnerLimits

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from tarry.core import limits
-from tarry.core.delivery import Delivered
 from tarry.core.errors import Damage, Unavailable
-from tarry.core.ids import Ids
-from tarry.core.message import Message, MessageQuery
-from tarry.core.policy import Policy
+from tarry.core.messages.delivery import Delivered
+from tarry.core.messages.ids import Ids
+from tarry.core.messages.message import Message, MessageQuery
+from tarry.core.rules.policy import Policy
 from tarry.engine.engine import Engine
 from tarry.engine.settings import EngineSettings
 from tarry.engine.wiring import Surroundings

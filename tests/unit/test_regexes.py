@@ -13,7 +13,7 @@ import tarry.core
 import tarry.doors
 import tarry.engine
 import tarry.outlets
-from tarry.core.delivery import Delivery
+from tarry.core.messages.delivery import Delivery
 from tarry.outlets.webhook.event import encode
 from tarry.outlets.webhook.settings import WebhookSettings
 

@@ -5,14 +5,14 @@ from typing import Any
 
 import pytest
 
-from tarry.core.delivery import Delivered
 from tarry.core.errors import Conflict, Invalid, NotFound, TooLarge, TooManyPending, Unavailable
 from tarry.core.limits import DAY_MS, HOUR_MS, MINUTE_MS
-from tarry.core.message import Message, MessageQuery
-from tarry.core.policy import Policy
-from tarry.core.repeat import Missed, Repeat
+from tarry.core.messages.delivery import Delivered
+from tarry.core.messages.message import Message, MessageQuery
+from tarry.core.messages.repeat import Missed, Repeat
+from tarry.core.rules.policy import Policy
 from tarry.core.sets.seqset import SMALLEST_BLOCK_BITS
-from tarry.core.times import parse_instant_ms
+from tarry.core.time.times import parse_instant_ms
 from tarry.engine.repeats import repeats
 from tarry.engine.repeats.repeats import RepeatView
 from tarry.engine.settings import EngineSettings

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from tarry.core.delivery import Delivered, Retry
 from tarry.core.errors import Unavailable
-from tarry.core.message import Message, MessageQuery, OwnedQuery
+from tarry.core.messages.delivery import Delivered, Retry
+from tarry.core.messages.message import Message, MessageQuery, OwnedQuery
 from tarry.engine.answer import Answer
 from tarry.engine.engine import Engine
 from tarry.engine.flights.flights import Flights

@@ -7,8 +7,8 @@ import pytest
 
 from tarry.core.errors import Invalid, QuotaExceeded
 from tarry.core.limits import HOUR_MS, MINUTE_MS
-from tarry.core.message import Message
-from tarry.core.policy import Policy
+from tarry.core.messages.message import Message
+from tarry.core.rules.policy import Policy
 from tarry.engine.topics import retention
 from tarry.engine.topics.entries import NewEntry
 from tarry.engine.topics.grace import GRACE_MS, STEP_MS

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from tarry.core.delivery import Delivered, Refused, Retry
 from tarry.core.errors import Conflict, DelayTooLong, NotFound, TooManyPending
 from tarry.core.limits import DAY_MS, HOUR_MS
-from tarry.core.message import NamedMessage, OwnedQuery
-from tarry.core.policy import Policy
+from tarry.core.messages.delivery import Delivered, Refused, Retry
+from tarry.core.messages.message import NamedMessage, OwnedQuery
+from tarry.core.rules.policy import Policy
 from tarry.engine.queries.commands import Ending
 from tarry.engine.settings import EngineSettings
 from tests.simulation.replay import check_replay

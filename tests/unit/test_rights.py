@@ -14,7 +14,7 @@ import grpc
 import pytest
 from dapr.proto.runtime.v1 import metadata_pb2, pubsub_pb2
 
-from tarry.core.rights import (
+from tarry.core.tenants.rights import (
     DAPR_GRPC,
     PASSED_ON,
     PULSAR,

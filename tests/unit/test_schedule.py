@@ -7,8 +7,8 @@ import pytest
 
 from tarry.core import limits
 from tarry.core.errors import DelayTooLong, Invalid, NotFound, TarryError, TooLarge
-from tarry.core.lifecycle import State
-from tarry.core.message import Message, Scheduled
+from tarry.core.messages.lifecycle import State
+from tarry.core.messages.message import Message, Scheduled
 from tarry.engine.topics.entries import NewEntry
 from tarry.ledger.ledger import LedgerSettings
 from tests.unit.engine_kit import FOREIGN, Bench, full, schedule_arrow

@@ -5,8 +5,8 @@ import logging
 import pytest
 
 from tarry.config import load
-from tarry.core.access import Access
-from tarry.core.clock import SystemClock
+from tarry.core.tenants.access import Access
+from tarry.core.time.clock import SystemClock
 from tarry.serve.composition.configuration import doors_of
 from tarry.serve.transport.connection_budget import (
     ARRIVING,

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tarry.config.pulsar import Pulsar
-from tarry.core.access import Access
+from tarry.core.tenants.access import Access
 from tarry.doors.pulsar import wire_pb2 as wire
 from tarry.doors.pulsar.frames import Frames, frame
 from tarry.serve.composition.pulsar import PulsarDoor

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tarry.client import Client
-from tarry.core.clock import SystemClock
+from tarry.core.time.clock import SystemClock
 from tarry.engine.records.changes import Change, changes_of
 from tarry.engine.settings import EngineSettings
 from tarry.engine.state import recovery

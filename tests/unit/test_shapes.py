@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from tarry import client
 from tarry.client import operations
 from tarry.client import shapes as theirs
-from tarry.core.bulk_command import BulkCommand
-from tarry.core.lifecycle import State
-from tarry.core.message import MessageQuery, MessageView, NamedMessage, Scheduled
-from tarry.core.repeat import Repeat
-from tarry.core.shapes import (
+from tarry.core.messages.bulk_command import BulkCommand
+from tarry.core.messages.lifecycle import State
+from tarry.core.messages.message import MessageQuery, MessageView, NamedMessage, Scheduled
+from tarry.core.messages.repeat import Repeat
+from tarry.core.messages.shapes import (
     AttemptFacts,
     BulkCommandFacts,
     DelayedFacts,

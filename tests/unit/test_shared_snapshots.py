@@ -10,9 +10,9 @@ from typing import Any
 import pyarrow.fs
 import pytest
 
-from tarry.core.clock import SystemClock
 from tarry.core.errors import Damage, NotFound, Unavailable
 from tarry.core.limits import HOUR_MS
+from tarry.core.time.clock import SystemClock
 from tarry.ledger.ledger import Ledger
 from tarry.ledger.log.envelope import LogClaim
 from tarry.ledger.log.fold import LogPosition

@@ -9,8 +9,8 @@ import pytest
 from tarry.cluster import standby as standby_module
 from tarry.cluster.candidacy import Candidacy
 from tarry.cluster.standby import LogAddress, Standby
-from tarry.core.clock import SystemClock
 from tarry.core.errors import Unavailable
+from tarry.core.time.clock import SystemClock
 from tarry.ledger.copy import LedgerCopy, begin_copy
 from tarry.ledger.log import replicated_log
 from tarry.ledger.log.envelope import LogClaim

@@ -4,10 +4,10 @@ import logging
 
 import pytest
 
-from tarry.core.delivery import Delivered, Missing, Retry
 from tarry.core.errors import Invalid, Unavailable
 from tarry.core.limits import DAY_MS, STRANDED_MS
-from tarry.core.message import Message
+from tarry.core.messages.delivery import Delivered, Missing, Retry
+from tarry.core.messages.message import Message
 from tarry.engine.settings import EngineSettings
 from tarry.index.index import LoadedRows
 from tarry.ledger.ledger import LedgerSettings

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tarry.core.message import Message
+from tarry.core.messages.message import Message
 from tarry.engine.upkeep import upkeep
 from tarry.testing.world import World
 

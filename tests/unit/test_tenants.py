@@ -7,12 +7,12 @@ import msgspec
 import pyarrow as pa
 import pytest
 
-from tarry.core.delivery import Delivered
 from tarry.core.errors import Conflict, Invalid, TooManyPending
-from tarry.core.holder import Holder
 from tarry.core.limits import MAX_GROUP_MEMBERS
-from tarry.core.message import Message
-from tarry.core.policy import Policy
+from tarry.core.messages.delivery import Delivered
+from tarry.core.messages.message import Message
+from tarry.core.rules.policy import Policy
+from tarry.core.tenants.holder import Holder
 from tarry.engine.state.batches import Batches
 from tarry.index.manifest import BatchManifest, ManifestFile
 from tarry.ledger.columns import Coded, coded, count_holders, holders_of

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tarry.core.errors import Invalid
-from tarry.core.times import (
+from tarry.core.time.times import (
     format_day,
     format_go_instant,
     format_instant,
@@ -94,7 +94,7 @@ def test_seconds_and_days_are_written() -> None:
 # One home
 
 WRITERS: Final = {
-    "core/times.py": {"fromtimestamp", "isoformat"},
+    "core/time/times.py": {"fromtimestamp", "isoformat"},
     # A datetime that the program gave, or is given.
     "client/shapes.py": {"isoformat"},
     "pytest/server.py": {"fromtimestamp"},
@@ -106,7 +106,7 @@ WRITERS: Final = {
     "outlets/dapr/brokers/jetstream/settings.py": {"fromtimestamp"},
 }
 READERS: Final = {
-    "core/times.py",
+    "core/time/times.py",
     # A column of a file, with the zone beside it.
     "index/incoming.py",
     # An option of a view, as SQL writes an instant.

@@ -5,10 +5,10 @@ from collections.abc import Iterator
 import pytest
 
 from tarry.core import limits
-from tarry.core.delivery import Delivered, Refused, Retry, Verdict
 from tarry.core.errors import Conflict, DelayTooLong, Invalid, NotFound, TooLarge, TooManyPending
-from tarry.core.message import LED_BY, Message, Scheduled
-from tarry.core.policy import Policy
+from tarry.core.messages.delivery import Delivered, Refused, Retry, Verdict
+from tarry.core.messages.message import LED_BY, Message, Scheduled
+from tarry.core.rules.policy import Policy
 from tarry.engine.queries.commands import Ending
 from tarry.ledger.ledger import LedgerSettings
 from tests.unit.engine_kit import FOREIGN, Bench

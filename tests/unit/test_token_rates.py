@@ -18,9 +18,9 @@ from google.rpc import error_details_pb2, status_pb2
 from msgspec import Struct
 
 from tarry.config import ConfigError, load
-from tarry.core.access import Access, Standing, Token
 from tarry.core.errors import Forbidden, RateLimited
 from tarry.core.limits import HOUR_MS
+from tarry.core.tenants.access import Access, Standing, Token
 from tarry.doors.pulsar import wire_pb2 as wire
 from tarry.doors.pulsar.frames import frame
 from tarry.serve.composition import configuration

@@ -10,7 +10,7 @@ import httpx
 import pytest
 from dapr.proto.runtime.v1 import pubsub_pb2
 
-from tarry.core.access import Access, Token
+from tarry.core.tenants.access import Access, Token
 from tarry.doors.pulsar import wire_pb2 as wire
 from tarry.doors.pulsar.frames import frame
 from tests.processes import ServerProcess, free_port, running

@@ -10,7 +10,7 @@ from unittest import mock
 import pytest
 
 from tarry.core.errors import Conflict, Invalid, Unavailable
-from tarry.core.policy import Policy
+from tarry.core.rules.policy import Policy
 from tarry.engine.answer import Answer
 from tarry.engine.journal import steps
 from tarry.engine.settings import EngineSettings

@@ -4,7 +4,7 @@ import pytest
 
 from tarry.core import limits
 from tarry.core.errors import DelayTooLong, Invalid, NotFound, TooLarge
-from tarry.core.policy import Policy
+from tarry.core.rules.policy import Policy
 from tarry.engine.topics.entries import NewEntry
 from tarry.engine.topics.grace import GRACE_MS, STEP_MS
 from tarry.engine.topics.topics import DUPLICATE

@@ -16,8 +16,8 @@ import httpx
 import pytest
 
 from tarry.config import ConfigError, load
-from tarry.core.clock import SystemClock
-from tarry.core.delivery import Delivered, Delivery
+from tarry.core.messages.delivery import Delivered, Delivery
+from tarry.core.time.clock import SystemClock
 from tarry.engine.loop.driver import Driver, launcher
 from tarry.serve.composition.configuration import tracer_of
 from tarry.serve.transport import callers

@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from tarry.core.message import Message
+from tarry.core.messages.message import Message
 from tarry.core.tricks import TRICKS, Tricks
 from tarry.doors.http.topics.entries import EntryJson
 from tarry.engine.topics.received import Received

@@ -9,7 +9,7 @@ import pytest
 
 from tarry.core.errors import Invalid
 from tarry.core.limits import HOUR_MS, MINUTE_MS
-from tarry.core.message import Message
+from tarry.core.messages.message import Message
 from tarry.core.sets.deadset import DeadSet
 from tarry.engine.queries.upcoming import STEP_ENTRIES, Upcoming
 from tarry.index.census import CensusFile, slots_of, tallies

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tarry.core.ids import Ids
+from tarry.core.messages.ids import Ids
 from tarry.pipeline.views.masking import MASK, masked_address, masked_headers
 
 

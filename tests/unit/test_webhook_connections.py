@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from tarry.core.delivery import Delivered, Retry
+from tarry.core.messages.delivery import Delivered, Retry
 from tarry.outlets.webhook import WebhookOutlet, WebhookSettings
 from tests.unit.webhook_kit import (
     Delay,

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tarry.core.delivery import Delivery
 from tarry.core.limits import NEVER_MS
-from tarry.core.times import format_instant
+from tarry.core.messages.delivery import Delivery
+from tarry.core.time.times import format_instant
 from tarry.outlets.webhook.event import Unsendable, encode, percent_encode
 from tarry.outlets.webhook.settings import WebhookSettings
 

@@ -6,7 +6,7 @@ import socket
 import pytest
 from aiohttp.abc import ResolveResult
 
-from tarry.core.delivery import Delivered, Refused, Retry
+from tarry.core.messages.delivery import Delivered, Refused, Retry
 from tests.unit.webhook_kit import (
     ScriptedResolver,
     receiving,

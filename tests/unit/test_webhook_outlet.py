@@ -8,7 +8,7 @@ import urllib.parse
 import pytest
 from aiohttp import web
 
-from tarry.core.delivery import Delivered, Refused, Retry, Verdict
+from tarry.core.messages.delivery import Delivered, Refused, Retry, Verdict
 from tarry.outlets.webhook import verify
 from tests.unit.webhook_kit import (
     KEY,

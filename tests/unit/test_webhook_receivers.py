@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from tarry.core.delivery import Delivered, Refused, Retry, Verdict
+from tarry.core.messages.delivery import Delivered, Refused, Retry, Verdict
 from tarry.outlets.webhook import outlet as outlet_module
 from tests.serving import serving
 from tests.unit.webhook_kit import misbehaving, receiving, sending, to

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tarry.core.clock import SystemClock
 from tarry.core.errors import Invalid
 from tarry.core.limits import MAX_DESTINATION_BYTES
+from tarry.core.time.clock import SystemClock
 from tarry.outlets.webhook import WebhookOutlet, WebhookSettings
 from tarry.outlets.webhook.target import parse
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tarry.core.delivery import Delivered, Refused, Retry
+from tarry.core.messages.delivery import Delivered, Refused, Retry
 from tarry.outlets.retry_after import retry_after_ms
 from tarry.outlets.webhook.verdict import of_failure, of_status
 

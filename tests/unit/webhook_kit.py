@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 from aiohttp import web
 from aiohttp.abc import AbstractResolver, ResolveResult
 
-from tarry.core.delivery import Delivery
+from tarry.core.messages.delivery import Delivery
 from tarry.outlets.webhook import WebhookOutlet, WebhookSettings
 
 KEY = b"0123456789abcdef0123456789abcdef"

@@ -111,7 +111,7 @@ def _format(file: str) -> Literal["parquet", "csv"]:
 
 
 def _key(folder: Path) -> Any:
-    from tarry.core.ids import Ids
+    from tarry.core.messages.ids import Ids
     from tarry.serve.datafolder import ID_KEY
 
     try:

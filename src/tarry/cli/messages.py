@@ -28,7 +28,7 @@ from tarry.cli.options import (
 from tarry.client.blocking import Client
 from tarry.client.shapes import MessageView, Scheduled
 from tarry.core.errors import TarryError
-from tarry.core.shapes import MessageFacts
+from tarry.core.messages.shapes import MessageFacts
 
 SHOWN_ERRORS = 10
 

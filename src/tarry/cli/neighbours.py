@@ -18,8 +18,8 @@ from tarry.config import Config, ConfigError
 from tarry.config.dapr import DaprApp
 from tarry.config.matrix import Matrix
 from tarry.config.settings import Traces
-from tarry.core.clock import SystemClock
 from tarry.core.errors import Invalid
+from tarry.core.time.clock import SystemClock
 from tarry.doors.dapr.components import ComponentDefinition
 from tarry.doors.dapr.resources import BadResource
 from tarry.doors.dapr.sidecar import Resources

@@ -10,7 +10,7 @@ from tarry.config import load
 from tarry.config.server import client_tls, server_url
 from tarry.core.errors import Invalid
 from tarry.core.names import parse_destination, parse_topic
-from tarry.core.times import parse_duration_ms, parse_instant_ms
+from tarry.core.time.times import parse_duration_ms, parse_instant_ms
 
 ConfigFile = Annotated[
     str | None,

@@ -1,6 +1,6 @@
 """`policy show`, `policy set`, `policy remove`: what a level says, and what is in force there.
 
-The flags of `policy set` are made of the description of each field in `tarry.core.policy`.
+The flags of `policy set` are made of the description of each field in `tarry.core.rules.policy`.
 """
 
 from collections.abc import Callable, Mapping
@@ -12,10 +12,10 @@ import typer
 from tarry.cli import show
 from tarry.cli.options import ConfigFile, JsonOption, Url, connect, duration_ms, topic_of
 from tarry.client.shapes import Policy
-from tarry.core import policy as described
 from tarry.core.errors import NotFound
 from tarry.core.names import parse_namespace
-from tarry.core.policy import POLICY_FIELDS, PolicyField
+from tarry.core.rules import policy as described
+from tarry.core.rules.policy import POLICY_FIELDS, PolicyField
 
 INHERIT: Final = "inherit"
 """The value of a flag that leaves its field to the level above."""

@@ -17,7 +17,7 @@ from rich.text import Text
 
 from tarry.core.limits import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
 from tarry.core.names import DEFAULT_NAMESPACE, TOPIC_SCHEME
-from tarry.core.times import format_instant, format_second_in
+from tarry.core.time.times import format_instant, format_second_in
 
 # A pipe has no width: nothing is cut there.
 out = Console(highlight=False, width=None if sys.stdout.isatty() else 10_000)

@@ -19,7 +19,7 @@ from typing import Final
 
 from tarry.cli.exits import NOT_INSTALLED
 from tarry.cli.show import say
-from tarry.core.backoff import doubling
+from tarry.core.time.backoff import doubling
 
 FIRST_WAIT_S: Final = 0.5
 LONGEST_WAIT_S: Final = 30.0

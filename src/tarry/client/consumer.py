@@ -17,8 +17,8 @@ from tarry.client.consuming import Entry, Settlements, consumer_name
 from tarry.client.events import EventReader
 from tarry.client.operation import Awaiting
 from tarry.client.shapes import Received
-from tarry.core.backoff import doubling
 from tarry.core.errors import TarryError, Unavailable
+from tarry.core.time.backoff import doubling
 
 log = logging.getLogger("tarry")
 

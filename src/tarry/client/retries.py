@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Final
 
-from tarry.core.backoff import doubling
+from tarry.core.time.backoff import doubling
 
 FIRST_WAIT_S: Final = 0.05
 LONGEST_WAIT_S: Final = 1.0

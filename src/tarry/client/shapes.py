@@ -12,9 +12,8 @@ from typing import Any, Final, Literal, TypedDict
 import msgspec
 from msgspec import Struct
 
-from tarry.core import policy
 from tarry.core.errors import Invalid
-from tarry.core.shapes import (
+from tarry.core.messages.shapes import (
     BulkCommandFacts,
     DelayedFacts,
     EntryFacts,
@@ -23,6 +22,7 @@ from tarry.core.shapes import (
     RepeatFacts,
     ScheduledFacts,
 )
+from tarry.core.rules import policy
 
 Payload = bytes | str | dict[str, Any] | list[Any]
 """Bytes and text go out as they are; a dict or a list goes out as JSON."""

@@ -21,8 +21,8 @@ from msgspec import Struct
 from tarry.cluster.candidacy import Candidacy
 from tarry.cluster.kafka_partition import KafkaPartition
 from tarry.cluster.members import reader_of
-from tarry.core.clock import SteadyClock
 from tarry.core.errors import Conflict, NotFound, TarryError, Unavailable
+from tarry.core.time.clock import SteadyClock
 from tarry.ledger.copy import LedgerCopy
 from tarry.ledger.disk import Disk
 from tarry.ledger.log.partition import LogPartition

@@ -13,9 +13,9 @@ from tarry.config.doors import DOORS
 from tarry.config.listening import Listening
 from tarry.config.matrix import Matrix
 from tarry.config.settings import Config, PipelineSection, TokenSection
-from tarry.core.access import MIN_TOKEN_CHARS
 from tarry.core.errors import Invalid
 from tarry.core.names import parse_namespace
+from tarry.core.tenants.access import MIN_TOKEN_CHARS
 
 
 class ConfigError(Exception):

@@ -6,7 +6,7 @@ from msgspec import Meta
 
 from tarry.config.listening import Listening
 from tarry.core import limits
-from tarry.core.policy import Policy
+from tarry.core.rules.policy import Policy
 
 
 class Pulsar(Listening, frozen=True, kw_only=True):

@@ -16,8 +16,8 @@ from tarry.config.doors import Doors
 from tarry.config.listening import Listening
 from tarry.config.table import DOTTED, SECRET, SPARK, Path, Secret, Section
 from tarry.core import limits
-from tarry.core.access import Role
-from tarry.core.policy import Policy
+from tarry.core.rules.policy import Policy
+from tarry.core.tenants.access import Role
 from tarry.engine.settings import EngineSettings
 from tarry.outlets.webhook.settings import WebhookSettings
 

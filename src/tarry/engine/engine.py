@@ -10,11 +10,10 @@ from typing import Any, Literal, overload
 import msgspec
 from msgspec import Struct
 
-from tarry.core.delivery import Verdict
 from tarry.core.errors import TarryError
-from tarry.core.holder import UNSCOPED
-from tarry.core.lifecycle import State
-from tarry.core.message import (
+from tarry.core.messages.delivery import Verdict
+from tarry.core.messages.lifecycle import State
+from tarry.core.messages.message import (
     Message,
     MessagePage,
     MessageQuery,
@@ -23,7 +22,8 @@ from tarry.core.message import (
     Scheduled,
 )
 from tarry.core.names import namespace_of, parse_namespace, parse_topic
-from tarry.core.policy import Effective, Policy, Scope
+from tarry.core.rules.policy import Effective, Policy, Scope
+from tarry.core.tenants.holder import UNSCOPED
 from tarry.engine.admission.columns import Columns, ColumnsScheduled
 from tarry.engine.answer import Answer, failed
 from tarry.engine.dispatch.sent_report import OnSent

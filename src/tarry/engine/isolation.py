@@ -11,8 +11,8 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Final
 
-from tarry.core import faults
 from tarry.core.errors import TarryError, Unavailable
+from tarry.core.telemetry import faults
 from tarry.registry.table import RegistryDamage
 
 log = logging.getLogger(__name__)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from tarry.core.names import TOPIC_SCHEME
-from tarry.core.tracing import SendSpan, Tracer
+from tarry.core.telemetry.tracing import SendSpan, Tracer
 from tarry.engine.answer import Answer
 from tarry.engine.records.versions import lateness_of
 from tarry.ledger.record import Entry, Put, decode, decode_put

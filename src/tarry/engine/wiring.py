@@ -14,14 +14,14 @@ from collections.abc import Callable, Mapping, Sequence
 
 from msgspec import Struct
 
-from tarry.core.clock import SteadyClock
-from tarry.core.delivery import Outlet
-from tarry.core.ids import Ids
-from tarry.core.message import MessagePage, MessageQuery
-from tarry.core.policy import Policy
+from tarry.core.messages.delivery import Outlet
+from tarry.core.messages.ids import Ids
+from tarry.core.messages.message import MessagePage, MessageQuery
+from tarry.core.rules.policy import Policy
 from tarry.core.sets.deadset import DeadSet
 from tarry.core.sets.seqset import BLOCK_BITS
-from tarry.core.tracing import Tracer
+from tarry.core.telemetry.tracing import Tracer
+from tarry.core.time.clock import SteadyClock
 from tarry.engine.admission.admission import Admission
 from tarry.engine.admission.adoption import Adoption
 from tarry.engine.answer import Answer

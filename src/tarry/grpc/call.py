@@ -14,8 +14,8 @@ from typing import Final, Protocol
 
 from google.protobuf.message import DecodeError
 
-from tarry.core.access import Caller
-from tarry.core.faults import told
+from tarry.core.telemetry.faults import told
+from tarry.core.tenants.access import Caller
 from tarry.grpc.hpack import HeaderFields
 from tarry.grpc.request import (
     ANSWER,

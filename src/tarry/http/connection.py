@@ -16,7 +16,7 @@ from collections.abc import Awaitable, MutableMapping
 from functools import partial
 from typing import Any, Final, Protocol
 
-from tarry.core.access import Caller
+from tarry.core.tenants.access import Caller
 from tarry.http.application import Application, Endpoint, Given, Outcome, Settling
 from tarry.http.errors import BadChunk, BadHead, BodyTooLarge, BodyTooSlow, Gone
 from tarry.http.head import HEAD_END, Heads

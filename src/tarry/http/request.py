@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import Any, Final
 from urllib.parse import unquote_to_bytes
 
-from tarry.core.access import ANYBODY, Caller
+from tarry.core.tenants.access import ANYBODY, Caller
 from tarry.http.errors import BodyTooLarge, BodyTooSlow, Gone, PathNotText
 from tarry.http.head import Fields, Head
 

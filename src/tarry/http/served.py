@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from tarry.core.rights import Right
+from tarry.core.tenants.rights import Right
 from tarry.http.application import Endpoint
 
 

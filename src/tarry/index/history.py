@@ -8,7 +8,7 @@ from msgspec import Struct
 from msgspec.msgpack import Decoder
 
 from tarry.core.limits import DAY_MS
-from tarry.core.times import format_day
+from tarry.core.time.times import format_day
 from tarry.index.columns import taken
 from tarry.index.schema import HISTORY_SCHEMA
 from tarry.ledger.read_record import PutHead, ReadPut

@@ -24,10 +24,11 @@ import pyarrow as pa
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from tarry.core import admission, limits
-from tarry.core.admission import MANY, Errors, Timings, mark
+from tarry.core import limits
 from tarry.core.errors import Invalid, TarryError
 from tarry.core.names import DEFAULT_NAMESPACE, TOPIC_SCHEME, parse_destination, parse_namespace
+from tarry.core.rules import admission
+from tarry.core.rules.admission import MANY, Errors, Timings, mark
 from tarry.index.manifest import StagingPlace, Terms
 from tarry.ledger.columns import Coded, Contents, Numbers, numbers_of
 from tarry.ledger.reading import few_texts, headers_of, integers_of, keys_of, payloads_of

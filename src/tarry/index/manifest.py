@@ -6,7 +6,13 @@ from typing import Annotated, Final
 
 from msgspec import Meta, Struct
 
-from tarry.core.limits import MAX_DELAY_MS, MAX_DESTINATION_BYTES, MAX_NAME_BYTES, MAX_OWNER_BYTES, NEVER_MS
+from tarry.core.limits import (
+    MAX_DELAY_MS,
+    MAX_DESTINATION_BYTES,
+    MAX_NAME_BYTES,
+    MAX_OWNER_BYTES,
+    NEVER_MS,
+)
 from tarry.ledger.record import StagedFile
 
 DOOR: Final = "bulk"

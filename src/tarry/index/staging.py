@@ -21,7 +21,7 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from tarry.core.errors import Rejected, TooLarge, Unavailable
-from tarry.core.holder import Holder, by_namespace
+from tarry.core.tenants.holder import Holder, by_namespace
 from tarry.core.timers.slots import Slot, sizes_for
 from tarry.index.files import filesystem_of, write_file
 from tarry.index.incoming import Incoming, Mapping, read

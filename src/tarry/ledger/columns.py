@@ -16,11 +16,11 @@ import pyarrow as pa
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from tarry.core import admission
-from tarry.core.admission import Errors, mark
 from tarry.core.errors import TarryError
-from tarry.core.holder import Holder
-from tarry.core.record_size import check_record, is_large
+from tarry.core.messages.record_size import check_record, is_large
+from tarry.core.rules import admission
+from tarry.core.rules.admission import Errors, mark
+from tarry.core.tenants.holder import Holder
 from tarry.ledger.lanes import lane_of
 
 T = TypeVar("T")

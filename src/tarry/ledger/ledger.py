@@ -21,8 +21,8 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from tarry.core.clock import Clock
 from tarry.core.errors import Invalid, NotFound, TooLarge, Unavailable
+from tarry.core.time.clock import Clock
 from tarry.ledger.copy import COPY_NAME
 from tarry.ledger.disk import Disk
 from tarry.ledger.frame import HEADER_BYTES, Unit, frame_bytes, unit_of

@@ -21,8 +21,8 @@ from typing import Final
 
 from msgspec import Struct
 
-from tarry.core.clock import Clock
 from tarry.core.errors import TarryError, Unavailable
+from tarry.core.time.clock import Clock
 from tarry.ledger.disk import File
 from tarry.ledger.frame import SEAL_BYTES, Unit, frame_bytes, rows_parts, segment_id_of
 from tarry.ledger.head import DurableHead, encode_head

@@ -1,4 +1,4 @@
-"""The ways a due message goes out. Each implements `tarry.core.delivery.Outlet`.
+"""The ways a due message goes out. Each implements `tarry.core.messages.delivery.Outlet`.
 
 An outlet sends once and gives a verdict. It knows nothing of the ledger, the wheel or the other
 outlets, and it decides nothing about backoff, attempts or dead letters: those are the engine's.

@@ -10,8 +10,8 @@ from functools import lru_cache
 from typing import Final, NamedTuple
 from urllib.parse import unquote
 
-from tarry.core.delivery import Delivery, Missing, Refused, Retry, Verdict
 from tarry.core.errors import Invalid
+from tarry.core.messages.delivery import Delivery, Missing, Refused, Retry, Verdict
 from tarry.outlets.dapr.delivery import CONTENT_TYPE
 from tarry.outlets.dapr.publishing import BULK, CallsUnderWay, Publisher, VerdictsById, order_key, publish
 

@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 
 from tarry.core.errors import Conflict
 from tarry.core.limits import DAY_MS
-from tarry.core.times import format_day
+from tarry.core.time.times import format_day
 from tarry.index.adopted import with_keys
 from tarry.index.columns import into_slots
 from tarry.index.files import Folder

@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from msgspec import Struct
 
 from tarry.core.errors import Invalid
-from tarry.core.ids import Ids
+from tarry.core.messages.ids import Ids
 from tarry.pipeline.views.filters import wanted_by_options
 from tarry.pipeline.views.parts import parts_of, view_of
 from tarry.pipeline.views.place import find

@@ -16,8 +16,8 @@ from typing import Any, Final, NoReturn
 from urllib.parse import SplitResult, urlsplit
 
 from tarry.config.tls import CERT_VARIABLE, KEY_VARIABLE, client_context
-from tarry.core.backoff import doubling, spread
 from tarry.core.errors import Conflict, Damage, Forbidden, NotFound, Rejected, TarryError, Unavailable
+from tarry.core.time.backoff import doubling, spread
 from tarry.ledger.aside import flagged
 from tarry.ledger.disk import RealDisk
 from tarry.ledger.replay import Frame, replay

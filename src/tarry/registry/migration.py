@@ -16,7 +16,7 @@ from typing import Any, Final
 import google_crc32c
 import msgspec
 
-from tarry.core.holder import UNSCOPED
+from tarry.core.tenants.holder import UNSCOPED
 from tarry.registry.table import RegistryDamage
 
 log = logging.getLogger(__name__)

@@ -23,7 +23,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-from tarry.core.ids import KEY_BYTES
+from tarry.core.messages.ids import KEY_BYTES
 from tarry.ledger.disk import sync_path
 
 LOCK: Final = "lock"

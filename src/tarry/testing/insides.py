@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Collection
 
-from tarry.core.ids import Ids
+from tarry.core.messages.ids import Ids
 from tarry.core.sets.deadset import DeadSet
 from tarry.engine.bodies.bodies import Bodies
 from tarry.engine.bodies.body_sizes import BodySizes

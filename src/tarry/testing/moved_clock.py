@@ -7,7 +7,7 @@ makes one.
 
 from typing import Final
 
-from tarry.core.clock import SteadyClock, SystemClock
+from tarry.core.time.clock import SteadyClock, SystemClock
 from tarry.engine.loop.alarm import Alarm
 
 RESET_MS: Final = 1_000

@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 
 from msgspec import Struct
 
-from tarry.core.clock import Clock
-from tarry.core.delivery import Delivered, Delivery, Outlet, Verdict
 from tarry.core.errors import Invalid
+from tarry.core.messages.delivery import Delivered, Delivery, Outlet, Verdict
+from tarry.core.time.clock import Clock
 
 SCHEME = "sim"
 

@@ -18,11 +18,11 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from tarry.core.delivery import Delivered
-from tarry.core.ids import Ids
-from tarry.core.policy import Policy
+from tarry.core.messages.delivery import Delivered
+from tarry.core.messages.ids import Ids
+from tarry.core.rules.policy import Policy
 from tarry.core.sets.seqset import BLOCK_BITS
-from tarry.core.tracing import Tracer
+from tarry.core.telemetry.tracing import Tracer
 from tarry.engine.answer import Answer
 from tarry.engine.engine import Engine
 from tarry.engine.settings import EngineSettings

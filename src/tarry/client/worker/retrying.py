@@ -17,9 +17,9 @@ from tarry.client import operations
 from tarry.client.call import ClientCall
 from tarry.client.consuming import Entry
 from tarry.client.shapes import Scheduled
-from tarry.core.backoff import after_attempts, spread
 from tarry.core.errors import Invalid
-from tarry.core.times import parse_duration_ms
+from tarry.core.time.backoff import after_attempts, spread
+from tarry.core.time.times import parse_duration_ms
 
 ATTEMPT: Final = "tarry-attempt"
 """Header: which attempt this one will be."""

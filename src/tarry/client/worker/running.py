@@ -20,8 +20,8 @@ from tarry.client.shapes import Scheduled
 from tarry.client.worker.handler import Delivery, Handler, Middleware, Next
 from tarry.client.worker.payloads import BadPayload
 from tarry.client.worker.retrying import attempt_of
-from tarry.core.backoff import doubling
 from tarry.core.errors import Conflict, TarryError, Unavailable
+from tarry.core.time.backoff import doubling
 
 log = logging.getLogger("tarry.worker")
 

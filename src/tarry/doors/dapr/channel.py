@@ -12,8 +12,8 @@ import msgspec
 from msgspec import Struct
 
 from tarry.config.dapr import DaprApp
-from tarry.core.backoff import doubling
 from tarry.core.errors import Invalid
+from tarry.core.time.backoff import doubling
 from tarry.core.unreadable import UNREADABLE
 from tarry.doors.dapr import cloudevents
 from tarry.doors.dapr.subscriptions import AppSubscription, Declared, programmatic

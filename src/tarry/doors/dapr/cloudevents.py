@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Struct
 
 from tarry.core.errors import Invalid
-from tarry.core.times import format_go_instant, format_second, rfc3339_ms
+from tarry.core.time.times import format_go_instant, format_second, rfc3339_ms
 from tarry.core.unreadable import UNREADABLE
 
 CONTENT_TYPE: Final = "application/cloudevents+json"

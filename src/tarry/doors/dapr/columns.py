@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 
 from tarry.core.errors import TarryError
-from tarry.core.message import Message
+from tarry.core.messages.message import Message
 from tarry.engine.api import Columns
 from tarry.engine.engine import Engine
 from tarry.ledger.columns import Contents, Numbers, bytes_column, coded, int32_column, no_numbers

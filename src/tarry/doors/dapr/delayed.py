@@ -19,9 +19,9 @@ from collections.abc import Awaitable, Callable
 from itertools import count
 from typing import Final
 
-from tarry.core.clock import Clock
 from tarry.core.errors import Invalid, Rejected, TarryError
-from tarry.core.times import format_instant
+from tarry.core.time.clock import Clock
+from tarry.core.time.times import format_instant
 from tarry.doors.dapr.delayed_message import (
     Undecodable,
     WaitingMessage,

@@ -9,7 +9,6 @@ from typing import Any, Final
 import msgspec
 from msgspec import Struct
 
-from tarry.core.access import Caller
 from tarry.core.errors import (
     DelayTooLong,
     Forbidden,
@@ -20,6 +19,7 @@ from tarry.core.errors import (
     TooManyPending,
     Unavailable,
 )
+from tarry.core.tenants.access import Caller
 from tarry.outlets.dapr.times import FIELD as SCHEDULED
 
 DOMAIN: Final = "dapr.io"

@@ -16,11 +16,11 @@ from google.protobuf import duration_pb2
 from google.protobuf.any_pb2 import Any as AnyMessage
 from google.rpc import error_details_pb2, status_pb2
 
-from tarry.core.access import Access, Caller
 from tarry.core.errors import Forbidden, Unavailable
-from tarry.core.faults import told
-from tarry.core.rights import DAPR_GRPC, PASSED_ON, right_of
-from tarry.core.shares import Shares
+from tarry.core.telemetry.faults import told
+from tarry.core.tenants.access import Access, Caller
+from tarry.core.tenants.rights import DAPR_GRPC, PASSED_ON, right_of
+from tarry.core.tenants.shares import Shares
 from tarry.doors.dapr import errors
 from tarry.doors.dapr.cloudevents import Trace, parent_in_binary, trace_of
 from tarry.doors.dapr.errors import DOMAIN, Refusal, spend

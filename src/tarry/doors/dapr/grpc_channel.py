@@ -11,7 +11,7 @@ from dapr.proto.runtime.v1 import appcallback_pb2
 from google.protobuf.empty_pb2 import Empty
 
 from tarry.config.dapr import DaprApp
-from tarry.core.backoff import doubling
+from tarry.core.time.backoff import doubling
 from tarry.doors.dapr.channel import (
     CONNECT_AGAIN_S,
     DELIVERY_TIMEOUT_S,

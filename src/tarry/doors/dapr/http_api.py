@@ -3,12 +3,12 @@
 import logging
 from math import ceil
 
-from tarry.core.access import Access, Caller
-from tarry.core.browser import check_browser
 from tarry.core.errors import Forbidden, Unavailable
-from tarry.core.faults import told
 from tarry.core.limits import SECOND_MS
-from tarry.core.rights import PASSED_ON, Right
+from tarry.core.telemetry.faults import told
+from tarry.core.tenants.access import Access, Caller
+from tarry.core.tenants.browser import check_browser
+from tarry.core.tenants.rights import PASSED_ON, Right
 from tarry.doors.dapr import errors
 from tarry.doors.dapr.errors import Refusal, spend
 from tarry.doors.dapr.http_endpoints import JSON_HEADERS, HttpEndpoints

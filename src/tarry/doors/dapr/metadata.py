@@ -5,7 +5,7 @@ from typing import Any, Final, Protocol
 
 from tarry.config.dapr import DaprApp
 from tarry.core.names import DEFAULT_NAMESPACE
-from tarry.core.times import format_go_instant
+from tarry.core.time.times import format_go_instant
 from tarry.doors.dapr import errors
 from tarry.doors.dapr.errors import Refusal
 from tarry.doors.dapr.mounting import Mounts

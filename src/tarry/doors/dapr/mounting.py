@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator
 from functools import cached_property
 from typing import Final
 
-from tarry.core.access import Caller
-from tarry.core.backoff import doubling
 from tarry.core.errors import Forbidden
+from tarry.core.tenants.access import Caller
+from tarry.core.time.backoff import doubling
 from tarry.doors.dapr import errors
 from tarry.doors.dapr.components import ComponentDefinition
 from tarry.doors.dapr.errors import Refusal

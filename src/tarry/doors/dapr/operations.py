@@ -6,7 +6,7 @@ From the rows follow the routes, the checks of access and `docs/rights.md`.
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
-from tarry.core.rights import OPEN, PASSED_ON, PRODUCE, PRODUCE_ALL, PRODUCER, Right
+from tarry.core.tenants.rights import OPEN, PASSED_ON, PRODUCE, PRODUCE_ALL, PRODUCER, Right
 from tarry.doors.dapr.http_endpoints import HttpEndpoints
 from tarry.http.application import Outcome
 from tarry.http.request import Request

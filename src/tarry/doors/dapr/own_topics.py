@@ -5,8 +5,8 @@ import logging
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from tarry.core.backoff import after_attempts
 from tarry.core.errors import TarryError
+from tarry.core.time.backoff import after_attempts
 from tarry.engine.answer import Answer
 from tarry.engine.api import Consumer, NewEntry, Subscription
 from tarry.engine.api import Received as Entry

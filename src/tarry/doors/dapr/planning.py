@@ -10,8 +10,8 @@ from typing import Final
 
 from msgspec import Struct
 
-from tarry.core.clock import Clock
 from tarry.core.errors import Invalid
+from tarry.core.time.clock import Clock
 from tarry.doors.dapr import errors
 from tarry.doors.dapr.cloudevents import CONTENT_TYPE, NO_TRACE, EventOrigin, Trace, make
 from tarry.doors.dapr.errors import Refusal

@@ -11,7 +11,7 @@ from typing import Any
 from msgspec import Struct, structs
 
 from tarry.core.errors import TarryError
-from tarry.core.message import Message
+from tarry.core.messages.message import Message
 from tarry.doors.dapr.columns import schedule
 from tarry.doors.dapr.delayed import DelayedTopic
 from tarry.doors.dapr.delayed_message import WaitingMessage

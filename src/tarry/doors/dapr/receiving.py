@@ -15,9 +15,9 @@ from typing import Any, Final
 import msgspec
 
 from tarry.config.dapr import DaprApp
-from tarry.core.backoff import doubling, spread
-from tarry.core.clock import Clock
-from tarry.core.faults import told
+from tarry.core.telemetry.faults import told
+from tarry.core.time.backoff import doubling, spread
+from tarry.core.time.clock import Clock
 from tarry.core.unreadable import UNREADABLE
 from tarry.doors.dapr import cloudevents
 from tarry.doors.dapr.channel import AppMessage, Status

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tarry.config.dapr import DaprApp
-from tarry.core.access import Access
+from tarry.core.tenants.access import Access
 from tarry.doors.dapr.channel import Channel, HttpChannel
 from tarry.doors.dapr.components import BUILT_IN, components_of
 from tarry.doors.dapr.configuration import delayed_messaging

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from dapr.proto.runtime.v1 import pubsub_pb2
 
-from tarry.core.access import Caller
+from tarry.core.tenants.access import Caller
 from tarry.doors.dapr import errors
 from tarry.doors.dapr.channel import AppMessage, Status
 from tarry.doors.dapr.errors import Refusal

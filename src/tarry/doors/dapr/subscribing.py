@@ -10,9 +10,9 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from tarry.config.dapr import DaprApp
-from tarry.core.access import Caller
-from tarry.core.clock import Clock
-from tarry.core.faults import told
+from tarry.core.telemetry.faults import told
+from tarry.core.tenants.access import Caller
+from tarry.core.time.clock import Clock
 from tarry.doors.dapr import errors
 from tarry.doors.dapr.channel import Channel, until_listening
 from tarry.doors.dapr.errors import Refusal, refusal_of

@@ -1,6 +1,6 @@
 """The sender of an HTTP request, by its bearer token."""
 
-from tarry.core.access import Access, Caller
+from tarry.core.tenants.access import Access, Caller
 from tarry.doors.http.problems import no_token
 from tarry.http.request import bearer_in
 

@@ -9,11 +9,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from tarry import __version__
-from tarry.core.access import Access
 from tarry.core.errors import Invalid, TarryError, TooLarge
-from tarry.core.faults import told
-from tarry.core.figure import AnyFigure
-from tarry.core.rights import OPEN
+from tarry.core.telemetry.faults import told
+from tarry.core.telemetry.figure import AnyFigure
+from tarry.core.tenants.access import Access
+from tarry.core.tenants.rights import OPEN
 from tarry.doors.http.gate import Gate
 from tarry.doors.http.messages.batches import BatchEndpoints
 from tarry.doors.http.messages.bulk import BulkEndpoints

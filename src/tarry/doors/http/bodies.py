@@ -1,6 +1,6 @@
 """Bodies and queries of requests: decoded with errors that name the field, turned into messages.
 
-Nothing here decides about messages: `core.message` and the engine do. What comes out of here is well formed.
+Nothing here decides about messages: `core.messages.message` and the engine do. What comes out of here is well formed.
 """
 
 import json
@@ -13,9 +13,9 @@ import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType, ValidationError
 
 from tarry.core.errors import Invalid, TarryError
-from tarry.core.message import Message, NamedMessage
+from tarry.core.messages.message import Message, NamedMessage
 from tarry.core.names import parse_namespace
-from tarry.core.times import parse_duration_ms, parse_instant_ms
+from tarry.core.time.times import parse_duration_ms, parse_instant_ms
 from tarry.core.unreadable import UNREADABLE
 from tarry.doors.http.problems import bad_json, unsupported
 from tarry.doors.http.shapes import BatchDefaults, BatchLine, Times

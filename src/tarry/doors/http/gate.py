@@ -3,9 +3,9 @@
 import asyncio
 from typing import Final
 
-from tarry.core.access import Access, Caller
-from tarry.core.browser import check_browser
 from tarry.core.errors import Forbidden, RateLimited
+from tarry.core.tenants.access import Access, Caller
+from tarry.core.tenants.browser import check_browser
 from tarry.doors.http.access import sender
 from tarry.doors.http.problems import no_token, unsupported
 from tarry.http.request import Request

@@ -7,9 +7,9 @@ from typing import Any, Final, get_args
 import msgspec
 from msgspec import UnsetType
 
-from tarry.core.ids import ID_CHARS
 from tarry.core.limits import MAX_NAME_BYTES
-from tarry.core.rights import REACHES
+from tarry.core.messages.ids import ID_CHARS
+from tarry.core.tenants.rights import REACHES
 from tarry.doors.http.operations import OPERATIONS, Operation, Schema
 from tarry.doors.http.problems import Problem
 

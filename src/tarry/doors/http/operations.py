@@ -10,8 +10,8 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from tarry.core.limits import MAX_IDEMPOTENCY_KEY_BYTES
-from tarry.core.policy import Effective, Policy, PolicyChanges
-from tarry.core.rights import (
+from tarry.core.rules.policy import Effective, Policy, PolicyChanges
+from tarry.core.tenants.rights import (
     CONSUME,
     FIGURES,
     GOVERN,

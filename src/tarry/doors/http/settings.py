@@ -35,4 +35,4 @@ class HttpSettings(Struct, frozen=True, kw_only=True):
     metrics_open: bool = False
     """`/metrics` without a token."""
     allowed_hosts: tuple[str, ...] = ()
-    """Without tokens, further names under which browsers may reach the server; see `core.browser`."""
+    """Without tokens, further names under which browsers may reach the server; see `core.tenants.browser`."""

@@ -9,10 +9,10 @@ from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
-from tarry.core.lifecycle import State
 from tarry.core.limits import HOUR_MS, MAX_NAME_BYTES, MINUTE_MS
-from tarry.core.message import MessageQuery, OnConflict
-from tarry.core.shapes import EntryFacts, MessageFacts, ScheduledFacts
+from tarry.core.messages.lifecycle import State
+from tarry.core.messages.message import MessageQuery, OnConflict
+from tarry.core.messages.shapes import EntryFacts, MessageFacts, ScheduledFacts
 from tarry.doors.http.problems import Problem
 
 MAX_EXACT_INT = 2**53 - 1

@@ -10,11 +10,11 @@ from typing import Final
 from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
-from tarry.core.access import Access
 from tarry.core.errors import TarryError, Unavailable
-from tarry.core.faults import told
-from tarry.core.figure import AnyFigure, Figure
-from tarry.core.rights import GOVERN_ALL
+from tarry.core.telemetry.faults import told
+from tarry.core.telemetry.figure import AnyFigure, Figure
+from tarry.core.tenants.access import Access
+from tarry.core.tenants.rights import GOVERN_ALL
 from tarry.doors.http.gate import Gate
 from tarry.doors.http.operator.metrics import OtherFigures
 from tarry.doors.http.problems import internal

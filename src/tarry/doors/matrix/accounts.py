@@ -13,7 +13,7 @@ from urllib.parse import urlencode
 import msgspec
 from msgspec import Struct
 
-from tarry.core.clock import Clock
+from tarry.core.time.clock import Clock
 from tarry.core.unreadable import UNREADABLE
 from tarry.doors.matrix.errors import MatrixError
 from tarry.doors.matrix.settings import MatrixSettings

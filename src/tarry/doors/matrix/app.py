@@ -10,7 +10,7 @@ from typing import Final
 from urllib.parse import unquote_to_bytes
 
 from tarry.core.errors import TarryError
-from tarry.core.faults import told
+from tarry.core.telemetry.faults import told
 from tarry.doors.matrix.accounts import Accounts
 from tarry.doors.matrix.departures import Departures
 from tarry.doors.matrix.errors import MatrixError, explain, internal, unrecognised

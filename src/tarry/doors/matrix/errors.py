@@ -17,7 +17,7 @@ from tarry.core.errors import (
     TooManyPending,
     Unavailable,
 )
-from tarry.core.message import MessageView
+from tarry.core.messages.message import MessageView
 from tarry.doors.matrix.dialects import SEED, Speech
 from tarry.http.response import HeaderList
 from tarry.outlets.matrix.verdict import KeptError

@@ -12,7 +12,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import UNSET, Struct
 
-from tarry.core.message import Message, MessageView
+from tarry.core.messages.message import Message, MessageView
 from tarry.doors.matrix.errors import MatrixError
 from tarry.doors.matrix.settings import EVENTS
 from tarry.doors.matrix.wire import Account, read_object

@@ -11,8 +11,8 @@ from typing import Any, Final
 from msgspec import Struct
 
 from tarry.core.errors import TarryError
-from tarry.core.lifecycle import State
-from tarry.core.message import MessageView, OwnedQuery
+from tarry.core.messages.lifecycle import State
+from tarry.core.messages.message import MessageView, OwnedQuery
 from tarry.doors.matrix.errors import MatrixError, explain
 from tarry.doors.matrix.event import event_of
 from tarry.doors.matrix.settings import EVENTS

@@ -16,11 +16,11 @@ from urllib.parse import urlencode
 
 from msgspec import UNSET, Raw
 
-from tarry.core.delivery import Refused, Retry
 from tarry.core.errors import Conflict, DelayTooLong, NotFound, RateLimited, TarryError
-from tarry.core.lifecycle import FINALISED
-from tarry.core.message import LED_BY, MessageView, OwnedQuery, Scheduled
-from tarry.core.rates import Rates
+from tarry.core.messages.delivery import Refused, Retry
+from tarry.core.messages.lifecycle import FINALISED
+from tarry.core.messages.message import LED_BY, MessageView, OwnedQuery, Scheduled
+from tarry.core.tenants.rates import Rates
 from tarry.doors.matrix.errors import MatrixError, explain, limited
 from tarry.doors.matrix.event import EventToSend, check_event, event_of, message_of, transaction_of
 from tarry.doors.matrix.futures_asked import GROUP, AskedFuture, read_query

@@ -11,8 +11,8 @@ from typing import Any
 import msgspec
 
 from tarry.core.errors import TarryError
-from tarry.core.lifecycle import State
-from tarry.core.message import Message, MessageView
+from tarry.core.messages.lifecycle import State
+from tarry.core.messages.message import Message, MessageView
 from tarry.doors.matrix.errors import MatrixError, error_of
 from tarry.doors.matrix.event import EventToSend, check_event, message_of
 from tarry.doors.matrix.futures import DIALECT, KIND, URL, Futures, explained, url_of

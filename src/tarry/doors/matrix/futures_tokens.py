@@ -1,13 +1,13 @@
 """The tokens of a future: each stands for one action on one message, and shows neither.
 
-A token is what an id is, the encryption of where the message is (`tarry.core.ids`), under a key of its own and with a
+A token is what an id is, the encryption of where the message is (`tarry.core.messages.ids`), under a key of its own and with a
 mark for the action inside. So tokens need no row, survive a restart, stay the same while the future is refreshed, and
 nobody without the key can tell a token to send from one to refresh, or find a second one from a first.
 """
 
 from typing import Final, Literal
 
-from tarry.core.ids import Ids
+from tarry.core.messages.ids import Ids
 
 TokenAction = Literal["send", "cancel", "refresh"]
 

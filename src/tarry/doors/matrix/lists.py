@@ -7,9 +7,9 @@ stays good while events come, go and restart.
 from typing import Any, Final
 
 from tarry.core.errors import Invalid, NotFound, RateLimited, TarryError
-from tarry.core.lifecycle import FINALISED
-from tarry.core.message import MessagePage, MessageView, OwnedQuery
-from tarry.core.rates import Rates
+from tarry.core.messages.lifecycle import FINALISED
+from tarry.core.messages.message import MessagePage, MessageView, OwnedQuery
+from tarry.core.tenants.rates import Rates
 from tarry.doors.matrix.dialects import SEED
 from tarry.doors.matrix.errors import MatrixError, explain, not_found
 from tarry.doors.matrix.filtered import asks_to_filter, filtered_page

@@ -12,11 +12,11 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
-from tarry.core.delivery import Refused, Retry
 from tarry.core.errors import Conflict, RateLimited, TarryError
-from tarry.core.lifecycle import FINALISED, State
-from tarry.core.message import MessageView
-from tarry.core.rates import Rates
+from tarry.core.messages.delivery import Refused, Retry
+from tarry.core.messages.lifecycle import FINALISED, State
+from tarry.core.messages.message import MessageView
+from tarry.core.tenants.rates import Rates
 from tarry.doors.matrix.dialects import Speech, dialect_of
 from tarry.doors.matrix.errors import MatrixError, error_of, explain, not_found, repeat
 from tarry.doors.matrix.parts import Parts

@@ -6,7 +6,7 @@ From the rows follow the routes, the checks of access and `docs/rights.md`.
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
-from tarry.core.rights import HOMESERVER, ID, OPEN, PASSED_ON, SECRET, USER, Right
+from tarry.core.tenants.rights import HOMESERVER, ID, OPEN, PASSED_ON, SECRET, USER, Right
 from tarry.doors.matrix.features import Features
 from tarry.doors.matrix.futures import Futures
 from tarry.doors.matrix.futures_asked import UNSTABLE as FUTURES_UNSTABLE

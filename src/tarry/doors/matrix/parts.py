@@ -2,7 +2,7 @@
 
 from msgspec import Struct
 
-from tarry.core.clock import Clock
+from tarry.core.time.clock import Clock
 from tarry.doors.matrix.accounts import Accounts
 from tarry.doors.matrix.settings import MatrixSettings
 from tarry.engine.engine import Engine

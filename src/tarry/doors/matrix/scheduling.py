@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from tarry.core.errors import TarryError, TooManyPending
-from tarry.core.message import Message, MessagePage, OwnedQuery, Scheduled
+from tarry.core.messages.message import Message, MessagePage, OwnedQuery, Scheduled
 from tarry.doors.matrix.dialects import MERGED, QUERY, SEED, UNSTABLE, Dialect, Speech
 from tarry.doors.matrix.errors import MatrixError, explain
 from tarry.doors.matrix.event import EventToSend, check_event, message_of, transaction_of

@@ -7,9 +7,9 @@ soon as that is possible, unless a later command says otherwise.
 import asyncio
 from typing import Final
 
-from tarry.core.delivery import Delivered, Retry, Verdict
 from tarry.core.errors import Conflict
-from tarry.core.lifecycle import FINALISED, State
+from tarry.core.messages.delivery import Delivered, Retry, Verdict
+from tarry.core.messages.lifecycle import FINALISED, State
 from tarry.doors.matrix.errors import MatrixError
 from tarry.doors.matrix.parts import Parts
 

@@ -4,8 +4,8 @@ from typing import Any
 
 from msgspec import Raw
 
-from tarry.core.lifecycle import FINALISED, State
-from tarry.core.message import MessageView
+from tarry.core.messages.lifecycle import FINALISED, State
+from tarry.core.messages.message import MessageView
 from tarry.doors.matrix.dialects import MERGED, SEED, STATE_UPDATE, Dialect, Speech
 from tarry.doors.matrix.errors import error_of
 from tarry.doors.matrix.event import event_of

@@ -5,8 +5,8 @@ from collections import Counter
 from typing import Final
 
 from tarry.config.pulsar import Pulsar
-from tarry.core.access import Access
-from tarry.core.shares import Shares
+from tarry.core.tenants.access import Access
+from tarry.core.tenants.shares import Shares
 from tarry.doors.pulsar.exclusivity import Producing
 from tarry.doors.pulsar.rules import RuleBook
 from tarry.doors.pulsar.schema import Schemas

@@ -13,8 +13,8 @@ from google.protobuf.message import DecodeError
 from google.protobuf.unknown_fields import UnknownFieldSet
 
 from tarry import __version__
-from tarry.core.access import Caller
 from tarry.core.errors import Unavailable
+from tarry.core.tenants.access import Caller
 from tarry.doors.pulsar import wire_pb2 as wire
 from tarry.doors.pulsar.broker import Broker
 from tarry.doors.pulsar.consumers import Consumers

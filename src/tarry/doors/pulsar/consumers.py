@@ -5,9 +5,9 @@ Acknowledgements that come together are one record.
 
 from typing import Any, Final, Literal
 
-from tarry.core.access import Caller
 from tarry.core.errors import NotFound, TarryError
 from tarry.core.names import partition_number, unpartitioned
+from tarry.core.tenants.access import Caller
 from tarry.doors.pulsar import wire_pb2 as wire
 from tarry.doors.pulsar.consumer import PulsarConsumer
 from tarry.doors.pulsar.delivery import batch_size

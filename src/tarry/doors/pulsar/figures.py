@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from tarry.core.limits import SECOND_MS
-from tarry.core.times import LAST_S, format_instant
+from tarry.core.time.times import LAST_S, format_instant
 from tarry.doors.pulsar import wire_pb2 as wire
 from tarry.doors.pulsar.frames import text
 from tarry.doors.pulsar.peer import PulsarPeer

@@ -3,10 +3,10 @@
 from collections.abc import Callable
 from typing import Any, Final, Protocol
 
-from tarry.core.access import Caller
 from tarry.core.errors import NotFound, TarryError, Unavailable
 from tarry.core.names import TopicName, parse_topic
-from tarry.core.rights import PULSAR
+from tarry.core.tenants.access import Caller
+from tarry.core.tenants.rights import PULSAR
 from tarry.doors.pulsar import wire_pb2 as wire
 from tarry.doors.pulsar.broker import Broker
 from tarry.doors.pulsar.errors import code_of, text_of

@@ -16,7 +16,7 @@ from google.protobuf.message import DecodeError
 
 from tarry.core.errors import DelayTooLong, Rejected, TarryError
 from tarry.core.limits import MAX_KEY_BYTES
-from tarry.core.policy import Effective
+from tarry.core.rules.policy import Effective
 from tarry.doors.pulsar import wire_pb2 as wire
 from tarry.doors.pulsar.broker import DOOR
 from tarry.doors.pulsar.errors import Code, PulsarRefusal, code_of, text_of

@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from tarry.core.access import Caller
 from tarry.core.errors import Invalid
 from tarry.core.limits import MAX_PRODUCER_BYTES
 from tarry.core.names import unpartitioned
+from tarry.core.tenants.access import Caller
 from tarry.doors.pulsar import wire_pb2 as wire
 from tarry.doors.pulsar.errors import Code, PulsarRefusal, told_as
 from tarry.doors.pulsar.exclusivity import Mode, Producing

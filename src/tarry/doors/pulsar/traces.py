@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 
 from google.protobuf.message import DecodeError
 
-from tarry.core.tracing import TRACEPARENT
+from tarry.core.telemetry.tracing import TRACEPARENT
 from tarry.doors.pulsar import wire_pb2 as wire
 from tarry.doors.pulsar.frames import payload_of
 

@@ -2,7 +2,7 @@
 
 Three operations: messages are accepted each by itself, or all or none (`admission`), and a batch that was staged as files is
 adopted (`adoption`). A single message is a batch of one. Messages come as rows, or as columns where there are many: the
-rules are the same (`tarry.core.admission`), and so are the answers; only the layout differs, and what a row costs.
+rules are the same (`tarry.core.rules.admission`), and so are the answers; only the layout differs, and what a row costs.
 
 Rules are asked in one order, and the first that is broken is the answer: what the message is, where it goes
 (`destinations`), when, how large it is, its group, and the limits of its owner (`owner_limits`), which alone depend on the

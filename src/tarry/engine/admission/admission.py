@@ -6,12 +6,12 @@ from typing import Any, Final, TypeVar
 
 import numpy as np
 
-from tarry.core.clock import Clock
-from tarry.core.delivery import Outlet
 from tarry.core.errors import Conflict, Invalid, TarryError, TooLarge
-from tarry.core.ids import ID_CHARS, Ids
-from tarry.core.message import Message, NamedMessage, Scheduled
-from tarry.core.tracing import TRACEPARENT
+from tarry.core.messages.delivery import Outlet
+from tarry.core.messages.ids import ID_CHARS, Ids
+from tarry.core.messages.message import Message, NamedMessage, Scheduled
+from tarry.core.telemetry.tracing import TRACEPARENT
+from tarry.core.time.clock import Clock
 from tarry.engine.admission.columns import Columns, ColumnsScheduled, Plan
 from tarry.engine.admission.destinations import Destinations
 from tarry.engine.admission.first_versions import Before, FirstVersions, waits_for_leader

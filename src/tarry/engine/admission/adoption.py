@@ -15,7 +15,6 @@ from typing import Final
 
 from msgspec import Struct
 
-from tarry.core.clock import Clock
 from tarry.core.errors import (
     Conflict,
     DelayTooLong,
@@ -25,11 +24,12 @@ from tarry.core.errors import (
     TarryError,
     TooLarge,
 )
-from tarry.core.holder import Holder
-from tarry.core.ids import Ids
-from tarry.core.message import MessageView
+from tarry.core.messages.ids import Ids
+from tarry.core.messages.message import MessageView
 from tarry.core.names import check_name, parse_namespace, parse_topic
-from tarry.core.policy import Effective
+from tarry.core.rules.policy import Effective
+from tarry.core.tenants.holder import Holder
+from tarry.core.time.clock import Clock
 from tarry.engine.answer import Answer, all_of, failed
 from tarry.engine.dispatch.dispatcher import Dispatcher
 from tarry.engine.journal.journal import Journal

@@ -12,7 +12,7 @@ from typing import Final
 import pyarrow as pa
 
 from tarry.core.errors import Invalid
-from tarry.core.message import Message
+from tarry.core.messages.message import Message
 from tarry.engine.admission.columns import Columns
 from tarry.ledger.columns import Contents
 from tarry.ledger.reading import few_texts, headers_of, integers_of, keys_of, payloads_of, ttls_of

@@ -6,8 +6,8 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from tarry.core.admission import Errors
-from tarry.core.message import Message
+from tarry.core.messages.message import Message
+from tarry.core.rules.admission import Errors
 from tarry.engine.records.changes import Written
 from tarry.ledger.columns import Coded, Contents, Numbers
 

@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from difflib import get_close_matches
 from typing import Final, NamedTuple
 
-from tarry.core.delivery import NamespacedOutlet, Outlet
 from tarry.core.errors import Invalid
+from tarry.core.messages.delivery import NamespacedOutlet, Outlet
 from tarry.core.names import DEFAULT_NAMESPACE, TOPIC_SCHEME, parse_destination, parse_namespace
-from tarry.core.policy import Effective
+from tarry.core.rules.policy import Effective
 from tarry.engine.state.engine_state import EngineState
 
 BROKERS: Final = frozenset({"kafka", "rabbitmq", "amqp", "nats", "jetstream", "redis", "pulsar"})

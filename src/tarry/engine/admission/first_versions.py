@@ -5,12 +5,13 @@ from typing import Final
 
 import msgspec
 
-from tarry.core import admission, limits
+from tarry.core import limits
 from tarry.core.errors import Invalid
-from tarry.core.holder import Holder
-from tarry.core.message import Message
+from tarry.core.messages.message import Message
+from tarry.core.messages.record_size import check_record, is_large
 from tarry.core.names import TOPIC_SCHEME
-from tarry.core.record_size import check_record, is_large
+from tarry.core.rules import admission
+from tarry.core.tenants.holder import Holder
 from tarry.engine.admission.destinations import Destinations
 from tarry.engine.admission.idempotency import fingerprint
 from tarry.engine.admission.owner_limits import OwnerLimits

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 import msgspec
 
 from tarry.core.errors import Conflict, TarryError
-from tarry.core.holder import UNSCOPED, Holder
-from tarry.core.ids import Ids
-from tarry.core.message import Message, Scheduled
+from tarry.core.messages.ids import Ids
+from tarry.core.messages.message import Message, Scheduled
 from tarry.core.names import parse_namespace
+from tarry.core.tenants.holder import UNSCOPED, Holder
 from tarry.engine.admission.destinations import Destinations
 from tarry.engine.answer import Answer
 from tarry.engine.journal.journal import Journal

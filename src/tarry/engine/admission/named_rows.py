@@ -11,8 +11,8 @@ import pyarrow as pa
 from msgspec.structs import replace
 
 from tarry.core.errors import Invalid, TarryError
-from tarry.core.ids import ID_CHARS
-from tarry.core.message import Message, NamedMessage, OnConflict, Scheduled
+from tarry.core.messages.ids import ID_CHARS
+from tarry.core.messages.message import Message, NamedMessage, OnConflict, Scheduled
 from tarry.engine.admission.arrow import columns_of
 from tarry.engine.admission.columns import Columns, ColumnsScheduled
 from tarry.ledger.columns import Numbers

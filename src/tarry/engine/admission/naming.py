@@ -13,11 +13,11 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
-from tarry.core.clock import Clock
 from tarry.core.errors import Conflict, NotFound, TarryError
-from tarry.core.ids import Ids
-from tarry.core.lifecycle import Event
-from tarry.core.message import NamedMessage, NamedScheduled, Scheduled
+from tarry.core.messages.ids import Ids
+from tarry.core.messages.lifecycle import Event
+from tarry.core.messages.message import NamedMessage, NamedScheduled, Scheduled
+from tarry.core.time.clock import Clock
 from tarry.engine.admission.first_versions import NOTHING, Before, FirstVersions
 from tarry.engine.admission.idempotency import Idempotency
 from tarry.engine.answer import Answer, failed

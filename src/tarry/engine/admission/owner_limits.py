@@ -1,9 +1,9 @@
 """Limits of owners: how many of their messages may wait, and how fast they may schedule."""
 
 from tarry.core.errors import RateLimited
-from tarry.core.holder import Holder
-from tarry.core.policy import Effective, Level
-from tarry.core.rates import Rates
+from tarry.core.rules.policy import Effective, Level
+from tarry.core.tenants.holder import Holder
+from tarry.core.tenants.rates import Rates
 from tarry.engine.state.pending import Pending
 
 

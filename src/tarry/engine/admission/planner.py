@@ -11,13 +11,13 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from tarry.core import admission
-from tarry.core.admission import MANY, Errors, Timings, mark
 from tarry.core.errors import TarryError
-from tarry.core.holder import Holder
 from tarry.core.limits import MAX_DELAY_MS
-from tarry.core.message import Message
-from tarry.core.policy import Level, effective
+from tarry.core.messages.message import Message
+from tarry.core.rules import admission
+from tarry.core.rules.admission import MANY, Errors, Timings, mark
+from tarry.core.rules.policy import Level, effective
+from tarry.core.tenants.holder import Holder
 from tarry.engine.admission.columns import Columns, Plan
 from tarry.engine.admission.destinations import Bound, Destinations
 from tarry.engine.admission.owner_limits import OwnerLimits

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Self
 
-from tarry.core.message import Message
+from tarry.core.messages.message import Message
 from tarry.engine.admission.idempotency import fingerprint
 from tarry.ledger.columns import bytes_column
 

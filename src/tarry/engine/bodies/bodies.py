@@ -17,8 +17,8 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from tarry.core.clock import Clock
 from tarry.core.errors import Damage, NotFound, TarryError
+from tarry.core.time.clock import Clock
 from tarry.engine.due.horizon import Horizon, Offload
 from tarry.engine.due.postponed import Postponed
 from tarry.index.index import IndexMoved

@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from tarry.core import faults
+from tarry.core.telemetry import faults
 from tarry.core.tricks import TRICKS
 from tarry.engine.bodies.bodies import Bodies
 from tarry.engine.bodies.body_sizes import BodySizes

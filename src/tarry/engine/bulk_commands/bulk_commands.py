@@ -10,7 +10,9 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from tarry.core.bulk_command import (
+from tarry.core.errors import Conflict, NotFound, TarryError
+from tarry.core.limits import DAY_MS, HOUR_MS, SECOND_MS
+from tarry.core.messages.bulk_command import (
     FINISHED,
     MAX_KEPT,
     MAX_UNFINISHED,
@@ -18,9 +20,7 @@ from tarry.core.bulk_command import (
     BulkCommand,
     MessageFilter,
 )
-from tarry.core.clock import Clock
-from tarry.core.errors import Conflict, NotFound, TarryError
-from tarry.core.limits import DAY_MS, HOUR_MS, SECOND_MS
+from tarry.core.time.clock import Clock
 from tarry.engine.answer import Answer, failed
 from tarry.engine.bulk_commands.walk import CommandWalk
 from tarry.engine.due.horizon import Horizon

@@ -10,10 +10,10 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from tarry.core.bulk_command import BulkCommand
 from tarry.core.errors import TarryError, Unavailable
-from tarry.core.ids import Ids
-from tarry.core.message import MessagePage, MessageQuery, MessageView
+from tarry.core.messages.bulk_command import BulkCommand
+from tarry.core.messages.ids import Ids
+from tarry.core.messages.message import MessagePage, MessageQuery, MessageView
 from tarry.engine.answer import Answer, all_of, settled
 from tarry.engine.queries.commands import Commands, Ending
 from tarry.engine.queries.finding import Finding, Found

@@ -13,8 +13,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from tarry.core.holder import Holder
-from tarry.core.ids import Ids
+from tarry.core.messages.ids import Ids
+from tarry.core.tenants.holder import Holder
 from tarry.engine.due.dispatch_class import DispatchClass
 from tarry.engine.due.due_batch import DueBatch, joined
 from tarry.engine.records.changes import Change, FiredVersion, FiredVersions, NewEntries, Written

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from tarry.core.errors import Conflict
 from tarry.core.names import TOPIC_SCHEME, namespace_of
-from tarry.core.policy import Effective
-from tarry.core.rates import Rates
+from tarry.core.rules.policy import Effective
+from tarry.core.tenants.rates import Rates
 from tarry.core.tricks import TRICKS
 from tarry.engine.bodies.readahead import Readahead
 from tarry.engine.dispatch.firing import Firing

@@ -11,11 +11,11 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from tarry.core.clock import Clock
-from tarry.core.delivery import Outlet
-from tarry.core.ids import Ids
-from tarry.core.lifecycle import State
-from tarry.core.rates import Rates
+from tarry.core.messages.delivery import Outlet
+from tarry.core.messages.ids import Ids
+from tarry.core.messages.lifecycle import State
+from tarry.core.tenants.rates import Rates
+from tarry.core.time.clock import Clock
 from tarry.engine.bodies.bodies import Bodies
 from tarry.engine.bodies.body_sizes import BodySizes
 from tarry.engine.bodies.readahead import Readahead

@@ -11,9 +11,9 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from tarry.core import faults
 from tarry.core.errors import Unavailable
-from tarry.core.ids import Ids
+from tarry.core.messages.ids import Ids
+from tarry.core.telemetry import faults
 from tarry.engine.dispatch.burst import Burst
 from tarry.engine.dispatch.sent_report import SentReport
 from tarry.engine.due.due_batch import DueBatch

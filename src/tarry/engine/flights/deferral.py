@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Final
 
-from tarry.core.clock import Clock
 from tarry.core.errors import Damage
+from tarry.core.time.clock import Clock
 from tarry.engine.bodies.bodies import Bodies
 from tarry.engine.flights.end_writer import EndWriter
 from tarry.engine.flights.flight import Flight

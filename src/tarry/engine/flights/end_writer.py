@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Final
 
-from tarry.core.clock import Clock
 from tarry.core.errors import Unavailable
+from tarry.core.time.clock import Clock
 from tarry.engine.isolation import Isolation
 from tarry.engine.journal.journal import Journal
 from tarry.engine.records.versions import end_unread

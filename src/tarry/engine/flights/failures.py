@@ -4,7 +4,7 @@ import logging
 from collections.abc import Callable
 
 from tarry.core.errors import Damage
-from tarry.core.ids import Ids
+from tarry.core.messages.ids import Ids
 from tarry.engine.bodies.bodies import Bodies
 from tarry.engine.flights.end_writer import EndWriter
 from tarry.engine.records.versions import dead_letter, dead_letter_topic, end_of, end_unread, failure_of

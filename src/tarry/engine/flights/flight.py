@@ -3,9 +3,9 @@
 from functools import lru_cache
 from typing import Final
 
-from tarry.core.delivery import Outlet
-from tarry.core.lifecycle import Event, State, next_state
-from tarry.core.tracing import SendSpan
+from tarry.core.messages.delivery import Outlet
+from tarry.core.messages.lifecycle import Event, State, next_state
+from tarry.core.telemetry.tracing import SendSpan
 from tarry.ledger.lanes import lane_of
 from tarry.ledger.read_record import PutHead
 from tarry.ledger.record import Key, Put, Tried

@@ -12,11 +12,11 @@ from heapq import heappop, heappush
 
 import numpy as np
 
-from tarry.core.clock import Clock
-from tarry.core.delivery import BulkOutlet, Delivery, Outlet, Refused, Verdict
 from tarry.core.errors import Damage, Unavailable
-from tarry.core.ids import Ids
-from tarry.core.lifecycle import Event
+from tarry.core.messages.delivery import BulkOutlet, Delivery, Outlet, Refused, Verdict
+from tarry.core.messages.ids import Ids
+from tarry.core.messages.lifecycle import Event
+from tarry.core.time.clock import Clock
 from tarry.engine.bodies.bodies import Bodies, Body, version_of
 from tarry.engine.bodies.body_sizes import SMALL_BYTES
 from tarry.engine.due.postponed import Later

@@ -7,8 +7,8 @@ durable. With a ledger on this disk there is no other owner, and nobody asks.
 
 from collections.abc import Callable
 
-from tarry.core.clock import Clock
 from tarry.core.errors import TarryError
+from tarry.core.time.clock import Clock
 from tarry.engine.journal.journal import Journal
 from tarry.engine.state.engine_state import EngineState
 from tarry.ledger.record import Mark

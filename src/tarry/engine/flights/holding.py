@@ -9,11 +9,11 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final, NamedTuple
 
-from tarry.core import admission
-from tarry.core.clock import Clock
 from tarry.core.errors import Damage
 from tarry.core.limits import HELD_MS
-from tarry.core.rates import Rates
+from tarry.core.rules import admission
+from tarry.core.tenants.rates import Rates
+from tarry.core.time.clock import Clock
 from tarry.engine.bodies.bodies import Bodies
 from tarry.engine.due.horizon import Horizon
 from tarry.engine.flights.deferral import RECORD_BYTES

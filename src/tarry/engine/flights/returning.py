@@ -10,8 +10,8 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from tarry.core.clock import Clock
 from tarry.core.errors import Damage, TarryError
+from tarry.core.time.clock import Clock
 from tarry.engine.bodies.bodies import Bodies
 from tarry.engine.due.horizon import Horizon
 from tarry.engine.flights.deferral import RECORD_BYTES

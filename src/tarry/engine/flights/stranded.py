@@ -9,10 +9,10 @@ import logging
 from collections.abc import Mapping
 from typing import Final
 
-from tarry.core import admission
-from tarry.core.clock import Clock
-from tarry.core.delivery import Outlet
 from tarry.core.limits import STRANDED_MS
+from tarry.core.messages.delivery import Outlet
+from tarry.core.rules import admission
+from tarry.core.time.clock import Clock
 from tarry.engine.bodies.bodies import Bodies
 from tarry.engine.due.horizon import Horizon
 from tarry.engine.flights.end_writer import EndWriter

@@ -10,13 +10,13 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Final
 
-from tarry.core import admission
-from tarry.core.backoff import after_attempts, spread
-from tarry.core.clock import Clock
-from tarry.core.delivery import Delivered, Missing, Refused, Retry, Verdict
-from tarry.core.lifecycle import Event, State
 from tarry.core.limits import MAX_DELAY_MS, MINUTE_MS
-from tarry.core.tracing import SendOutcome
+from tarry.core.messages.delivery import Delivered, Missing, Refused, Retry, Verdict
+from tarry.core.messages.lifecycle import Event, State
+from tarry.core.rules import admission
+from tarry.core.telemetry.tracing import SendOutcome
+from tarry.core.time.backoff import after_attempts, spread
+from tarry.core.time.clock import Clock
 from tarry.engine.bodies.bodies import Bodies
 from tarry.engine.due.postponed import Later
 from tarry.engine.flights.deferral import flight_parts

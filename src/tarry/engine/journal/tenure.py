@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
-from tarry.core.clock import SteadyClock
+from tarry.core.time.clock import SteadyClock
 
 NEVER: Final = -(1 << 62)
 DOUBT: Final = "the log has not answered for a while, and another server may own the ledger"

@@ -12,8 +12,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from typing import Any, Final
 
-from tarry.core import faults
-from tarry.core.delivery import BulkOutlet, Delivery, Outlet, Retry, Verdict
+from tarry.core.messages.delivery import BulkOutlet, Delivery, Outlet, Retry, Verdict
+from tarry.core.telemetry import faults
 from tarry.engine.engine import Engine
 from tarry.engine.flights.flights import Launch, OnVerdicts
 from tarry.engine.loop.alarm import Alarm

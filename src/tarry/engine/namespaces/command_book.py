@@ -4,7 +4,7 @@ from typing import Final
 
 import msgspec
 
-from tarry.core.bulk_command import FINISHED, BulkCommand
+from tarry.core.messages.bulk_command import FINISHED, BulkCommand
 from tarry.ledger.record import Catalogued
 
 BULK_COMMAND: Final = "bulk_command"

@@ -6,7 +6,7 @@ Asked when something is admitted, and never of a record: what was admitted stays
 from collections.abc import Callable
 
 from tarry.core.errors import Conflict
-from tarry.core.shares import is_within_share
+from tarry.core.tenants.shares import is_within_share
 
 
 class NamespaceShares:

@@ -6,7 +6,7 @@ from typing import Final
 
 import msgspec
 
-from tarry.core.pause import PausablePlace, Pause, PlaceKind, places_of
+from tarry.core.messages.pause import PausablePlace, Pause, PlaceKind, places_of
 from tarry.ledger.record import Catalogued
 
 PAUSE: Final = "pause"

@@ -5,7 +5,7 @@ from itertools import chain
 
 from tarry.core.errors import Invalid
 from tarry.core.names import TOPIC_SCHEME, namespace_of, parse_namespace, parse_topic, unpartitioned
-from tarry.core.policy import Effective, Level, Policy, Scope, effective
+from tarry.core.rules.policy import Effective, Level, Policy, Scope, effective
 
 
 class Policies:

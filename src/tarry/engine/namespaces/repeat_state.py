@@ -12,8 +12,8 @@ from typing import Final, NamedTuple
 import msgspec
 from msgspec import Struct
 
-from tarry.core.holder import Holder
-from tarry.core.repeat import Repeat, RepeatProgress
+from tarry.core.messages.repeat import Repeat, RepeatProgress
+from tarry.core.tenants.holder import Holder
 from tarry.ledger.record import Catalogued, Record
 
 ASKED: Final = "repeat"

@@ -1,6 +1,6 @@
 """The choice of messages by a query: which messages of a page it means."""
 
-from tarry.core.message import MessageQuery, MessageView
+from tarry.core.messages.message import MessageQuery, MessageView
 
 
 def matches(view: MessageView, query: MessageQuery) -> bool:

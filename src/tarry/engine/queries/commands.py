@@ -1,6 +1,6 @@
 """Commands on one message: look at it, cancel it, send it now, restart it.
 
-What a command may do is read off the table in `tarry.core.lifecycle`. It is decided in memory, on one thread, when its
+What a command may do is read off the table in `tarry.core.messages.lifecycle`. It is decided in memory, on one thread, when its
 record is enqueued; while an attempt is under way it waits for the verdict and looks again (R11).
 """
 
@@ -10,8 +10,6 @@ from typing import Any, Final, TypeVar
 import msgspec
 from msgspec import Struct
 
-from tarry.core import admission
-from tarry.core.clock import Clock
 from tarry.core.errors import (
     Conflict,
     Invalid,
@@ -19,11 +17,13 @@ from tarry.core.errors import (
     RateLimited,
     TarryError,
 )
-from tarry.core.ids import Ids
-from tarry.core.lifecycle import Event, State, Wait, next_state
-from tarry.core.message import LED_BY, MessagePage, MessageQuery, MessageView
+from tarry.core.messages.ids import Ids
+from tarry.core.messages.lifecycle import Event, State, Wait, next_state
+from tarry.core.messages.message import LED_BY, MessagePage, MessageQuery, MessageView
 from tarry.core.names import TOPIC_SCHEME
-from tarry.core.rates import Rates
+from tarry.core.rules import admission
+from tarry.core.tenants.rates import Rates
+from tarry.core.time.clock import Clock
 from tarry.engine.answer import Answer, failed, settled
 from tarry.engine.dispatch.dispatcher import Dispatcher
 from tarry.engine.journal.journal import Journal

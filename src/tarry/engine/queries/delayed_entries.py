@@ -12,9 +12,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tarry.core.errors import Conflict, Invalid, NotFound, TarryError
-from tarry.core.ids import Ids
-from tarry.core.message import MessageView
-from tarry.core.shapes import DelayedFacts
+from tarry.core.messages.ids import Ids
+from tarry.core.messages.message import MessageView
+from tarry.core.messages.shapes import DelayedFacts
 from tarry.engine.answer import Answer
 from tarry.engine.due.horizon import Horizon
 from tarry.engine.journal.journal import Journal

@@ -10,11 +10,11 @@ from typing import Any, Final, TypeVar
 import msgspec
 from msgspec import Struct
 
-from tarry.core.clock import Clock
 from tarry.core.errors import Conflict, Damage, NotFound, TarryError
-from tarry.core.ids import Ids
-from tarry.core.lifecycle import Event, State
-from tarry.core.message import MessageView
+from tarry.core.messages.ids import Ids
+from tarry.core.messages.lifecycle import Event, State
+from tarry.core.messages.message import MessageView
+from tarry.core.time.clock import Clock
 from tarry.engine.answer import Answer, all_of, failed, settled
 from tarry.engine.bodies.bodies import Bodies, Body, BodyNotAtHand
 from tarry.engine.dispatch.dispatcher import Dispatcher

@@ -1,16 +1,16 @@
 """Hearing the outcome of a message: of one that a command makes due, and of one that is on its way to its end.
 
 A wait is for one version. Where that version was replaced meanwhile, the message is looked up again: the commands on it
-hold in the order of their records (`tarry.core.lifecycle`), and whoever waits is told what came of the message by then.
+hold in the order of their records (`tarry.core.messages.lifecycle`), and whoever waits is told what came of the message by then.
 """
 
 from collections.abc import Callable
 
-from tarry.core.delivery import Delivered, Verdict
 from tarry.core.errors import Conflict
-from tarry.core.ids import Ids
-from tarry.core.lifecycle import FINALISED, State
-from tarry.core.message import MessageView
+from tarry.core.messages.delivery import Delivered, Verdict
+from tarry.core.messages.ids import Ids
+from tarry.core.messages.lifecycle import FINALISED, State
+from tarry.core.messages.message import MessageView
 from tarry.engine.answer import Answer
 from tarry.engine.dispatch.dispatcher import Dispatcher
 from tarry.engine.queries.commands import Commands, MadeDue

@@ -11,11 +11,11 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from tarry.core import faults
 from tarry.core.errors import Invalid, Unavailable
-from tarry.core.ids import Ids
-from tarry.core.lifecycle import State
-from tarry.core.message import MessagePage, MessageQuery, MessageView
+from tarry.core.messages.ids import Ids
+from tarry.core.messages.lifecycle import State
+from tarry.core.messages.message import MessagePage, MessageQuery, MessageView
+from tarry.core.telemetry import faults
 from tarry.engine.answer import Answer, settled
 from tarry.engine.bodies.bodies import Bodies, Body
 from tarry.engine.dispatch.dispatcher import Dispatcher

@@ -10,8 +10,8 @@ at most a message is shown once more, as it is then.
 import struct
 from typing import Final, NamedTuple
 
-from tarry.core.ids import Ids
-from tarry.core.message import MessageView, OwnedQuery
+from tarry.core.messages.ids import Ids
+from tarry.core.messages.message import MessageView, OwnedQuery
 from tarry.engine.queries.paging import MAX_NUMBER, check_limit, make_token, no_page, read_token
 from tarry.engine.queries.views import ended_view
 from tarry.engine.state.names import Names

@@ -1,8 +1,8 @@
 """Owners and subjects as a whole: list an owner's messages, end many at once."""
 
 from tarry.core.errors import TarryError
-from tarry.core.ids import Ids
-from tarry.core.message import MessagePage, MessageView, OwnedQuery
+from tarry.core.messages.ids import Ids
+from tarry.core.messages.message import MessagePage, MessageView, OwnedQuery
 from tarry.engine.answer import Answer, failed
 from tarry.engine.journal.journal import Journal
 from tarry.engine.queries.commands import Commands, Ending

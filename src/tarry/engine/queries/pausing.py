@@ -4,14 +4,14 @@ from typing import Final
 
 import msgspec
 
-from tarry.core import admission
-from tarry.core.clock import Clock
 from tarry.core.errors import Conflict, NotFound, TarryError
-from tarry.core.lifecycle import Event, State
 from tarry.core.limits import PAUSED_MS
-from tarry.core.message import MessageView
-from tarry.core.pause import MAX_PAUSES, PausablePlace, Pause
-from tarry.core.shapes import PauseFacts
+from tarry.core.messages.lifecycle import Event, State
+from tarry.core.messages.message import MessageView
+from tarry.core.messages.pause import MAX_PAUSES, PausablePlace, Pause
+from tarry.core.messages.shapes import PauseFacts
+from tarry.core.rules import admission
+from tarry.core.time.clock import Clock
 from tarry.engine.answer import Answer, failed
 from tarry.engine.dispatch.dispatcher import Dispatcher
 from tarry.engine.journal.journal import Journal

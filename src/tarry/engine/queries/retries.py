@@ -7,13 +7,13 @@ settled, so that its message cannot be retried.
 
 from typing import Final, NamedTuple
 
-from tarry.core import admission
-from tarry.core.clock import Clock
 from tarry.core.errors import Conflict, Damage, NotFound, TarryError
-from tarry.core.holder import Holder
-from tarry.core.ids import Ids
-from tarry.core.lifecycle import Event, State, next_state
-from tarry.core.message import MessageView
+from tarry.core.messages.ids import Ids
+from tarry.core.messages.lifecycle import Event, State, next_state
+from tarry.core.messages.message import MessageView
+from tarry.core.rules import admission
+from tarry.core.tenants.holder import Holder
+from tarry.core.time.clock import Clock
 from tarry.engine.answer import Answer, failed
 from tarry.engine.bodies.bodies import Bodies, BodyNotAtHand
 from tarry.engine.journal.journal import Journal

@@ -10,8 +10,8 @@ from heapq import nsmallest
 from typing import Final, NamedTuple
 
 from tarry.core.errors import Invalid, TarryError
-from tarry.core.ids import Ids
-from tarry.core.message import MessagePage, MessageQuery, MessageView
+from tarry.core.messages.ids import Ids
+from tarry.core.messages.message import MessagePage, MessageQuery, MessageView
 from tarry.engine.answer import Answer, failed
 from tarry.engine.dispatch.dispatcher import Dispatcher
 from tarry.engine.queries.choice import is_due_within, matches

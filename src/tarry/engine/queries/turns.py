@@ -9,12 +9,12 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Final
 
-from tarry.core import admission
-from tarry.core.clock import Clock
 from tarry.core.errors import TarryError
-from tarry.core.ids import Ids
-from tarry.core.lifecycle import State
 from tarry.core.limits import HELD_MS
+from tarry.core.messages.ids import Ids
+from tarry.core.messages.lifecycle import State
+from tarry.core.rules import admission
+from tarry.core.time.clock import Clock
 from tarry.engine.answer import Answer, all_of
 from tarry.engine.dispatch.decisions import has_waited
 from tarry.engine.dispatch.dispatcher import Dispatcher

@@ -4,10 +4,10 @@ from typing import Any, Final
 
 import msgspec
 
-from tarry.core.ids import Ids
-from tarry.core.lifecycle import State
 from tarry.core.limits import HELD_MS, PAUSED_MS
-from tarry.core.message import MessageView
+from tarry.core.messages.ids import Ids
+from tarry.core.messages.lifecycle import State
+from tarry.core.messages.message import MessageView
 from tarry.engine.flights.flight import Flight
 from tarry.engine.namespaces.pauses import Pauses
 from tarry.engine.records.tries import attempts_of

@@ -16,8 +16,8 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from tarry.core.holder import Holder
 from tarry.core.limits import STRANDED_MS
+from tarry.core.tenants.holder import Holder
 from tarry.engine.records.producer_numbers import SentNumbers, sent_by
 from tarry.engine.records.versions import is_commanded
 from tarry.ledger.frame import Unit, unit_of

@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from tarry.core.lifecycle import Event, State, next_state
+from tarry.core.messages.lifecycle import Event, State, next_state
 from tarry.core.names import namespace_of
 from tarry.ledger.record import Entry, Key, Put
 from tarry.registry.registry import EndedRow

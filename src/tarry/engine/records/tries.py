@@ -6,7 +6,7 @@ written down only where it is another one than that of the attempt after it.
 
 from typing import Final
 
-from tarry.core.shapes import AttemptFacts
+from tarry.core.messages.shapes import AttemptFacts
 from tarry.ledger.record import Earlier, Tried
 
 MOST_EARLIER: Final = 19

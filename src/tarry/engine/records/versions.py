@@ -5,8 +5,8 @@ from typing import Any, Final
 
 import msgspec
 
-from tarry.core.holder import Holder
 from tarry.core.names import parse_topic
+from tarry.core.tenants.holder import Holder
 from tarry.ledger.read_record import PutHead
 from tarry.ledger.record import NO_PUT, Entry, Finalise, Kept, Key, Put, Record, Tried, Unsent
 from tarry.registry.registry import EndedRow

@@ -14,14 +14,14 @@ from typing import Final
 
 import msgspec
 
-from tarry.core import faults
 from tarry.core.errors import Damage, TarryError, Unavailable
-from tarry.core.lifecycle import State
 from tarry.core.limits import DAY_MS, MINUTE_MS, SECOND_MS
-from tarry.core.message import Message
+from tarry.core.messages.lifecycle import State
+from tarry.core.messages.message import Message
+from tarry.core.messages.repeat import Occurrences, RepeatProgress
 from tarry.core.names import TOPIC_SCHEME, parse_topic
-from tarry.core.policy import Effective
-from tarry.core.repeat import Occurrences, RepeatProgress
+from tarry.core.rules.policy import Effective
+from tarry.core.telemetry import faults
 from tarry.engine.admission.first_versions import FirstVersions
 from tarry.engine.bodies.bodies import Bodies, BodyNotAtHand
 from tarry.engine.flights.flights import Flights

@@ -5,10 +5,8 @@ from typing import Final, Literal
 import msgspec
 from msgspec import Struct
 
-from tarry.core.clock import Clock
 from tarry.core.errors import Conflict, Invalid, NotFound, TarryError
-from tarry.core.names import parse_namespace
-from tarry.core.repeat import (
+from tarry.core.messages.repeat import (
     MAX_REPEATS,
     MAX_REPEATS_BYTES,
     SHOWN,
@@ -17,7 +15,9 @@ from tarry.core.repeat import (
     RepeatProgress,
     check_repeat_name,
 )
-from tarry.core.shapes import RepeatFacts
+from tarry.core.messages.shapes import RepeatFacts
+from tarry.core.names import parse_namespace
+from tarry.core.time.clock import Clock
 from tarry.engine.answer import Answer, failed
 from tarry.engine.journal.journal import Journal
 from tarry.engine.namespaces.namespace_shares import NamespaceShares

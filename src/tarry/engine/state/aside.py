@@ -3,8 +3,8 @@
 import logging
 from typing import Final
 
-from tarry.core import faults
 from tarry.core.errors import Damage, Unavailable
+from tarry.core.telemetry import faults
 from tarry.engine.isolation import FAULTS
 
 log = logging.getLogger(__name__)

@@ -15,9 +15,9 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from tarry.core.holder import UNSCOPED, Holder, by_holder, by_namespace
 from tarry.core.limits import FINALISED_RETENTION_MS, HOUR_MS
 from tarry.core.sets.deadset import DeadSet
+from tarry.core.tenants.holder import UNSCOPED, Holder, by_holder, by_namespace
 from tarry.ledger.record import FIRST_BATCH_SEQ, Adopt, CancelBatch, Key, StagedFile
 from tarry.registry.registry import BatchRow, Registry
 

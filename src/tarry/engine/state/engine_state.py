@@ -15,11 +15,11 @@ from typing import Final
 import msgspec
 
 from tarry.core.errors import NotFound
-from tarry.core.holder import Holder
 from tarry.core.limits import HELD_MS, MINUTE_MS, NEVER_MS, PAUSED_MS, STRANDED_MS
 from tarry.core.names import TOPIC_SCHEME
-from tarry.core.policy import Policy
+from tarry.core.rules.policy import Policy
 from tarry.core.sets.deadset import DeadSet
+from tarry.core.tenants.holder import Holder
 from tarry.engine.bodies.bodies import Bodies
 from tarry.engine.bodies.body_sizes import BodySizes
 from tarry.engine.bodies.readahead import Readahead

@@ -13,8 +13,8 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from tarry.core.errors import Conflict, Damage
-from tarry.core.holder import UNSCOPED, Holder
 from tarry.core.sets.deadset import DeadSet
+from tarry.core.tenants.holder import UNSCOPED, Holder
 from tarry.engine.bodies.bodies import Bodies
 from tarry.engine.records.versions import end_of, end_unread_member
 from tarry.ledger.read_record import PutHead

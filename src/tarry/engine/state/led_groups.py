@@ -2,10 +2,11 @@
 
 import msgspec
 
-from tarry.core import admission, limits
+from tarry.core import limits
 from tarry.core.errors import Damage
-from tarry.core.holder import Holder
-from tarry.core.message import LED_BY
+from tarry.core.messages.message import LED_BY
+from tarry.core.rules import admission
+from tarry.core.tenants.holder import Holder
 from tarry.engine.bodies.bodies import Bodies
 from tarry.engine.records.versions import end_unread_member, new_version
 from tarry.engine.state.engine_state import EngineState

@@ -3,8 +3,8 @@
 from typing import Final
 
 from tarry.core.errors import TooManyPending
-from tarry.core.holder import UNSCOPED, Holder
-from tarry.core.policy import Level
+from tarry.core.rules.policy import Level
+from tarry.core.tenants.holder import UNSCOPED, Holder
 from tarry.registry.registry import Registry
 
 SAVED_TOGETHER: Final = 1_000

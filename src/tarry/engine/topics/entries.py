@@ -4,9 +4,10 @@ from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
 
-from tarry.core import admission, limits
+from tarry.core import limits
 from tarry.core.errors import Invalid, TooLarge
-from tarry.core.ids import Ids
+from tarry.core.messages.ids import Ids
+from tarry.core.rules import admission
 from tarry.engine.records.producer_numbers import SentNumbers, sent_by
 from tarry.engine.topics.received import Received
 from tarry.ledger.read_record import ReadEntry

@@ -7,7 +7,7 @@ once, as a door that shows ten thousand, takes the columns instead, which costs 
 from collections.abc import Iterator, Sequence
 from typing import Any, overload
 
-from tarry.core.ids import Ids
+from tarry.core.messages.ids import Ids
 from tarry.engine.due.due_batch import DueBatch
 from tarry.engine.topics.received import Received
 

@@ -13,9 +13,9 @@ import numpy as np
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from tarry.core.clock import Clock
 from tarry.core.errors import Damage
-from tarry.core.ids import Ids
+from tarry.core.messages.ids import Ids
+from tarry.core.time.clock import Clock
 from tarry.engine.bodies.bodies import Bodies
 from tarry.engine.bodies.body_sizes import BodySizes
 from tarry.engine.isolation import Isolation

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from tarry.core.ids import Ids
+from tarry.core.messages.ids import Ids
 
 Partial = Sequence[tuple[int, list[int]]]
 """Entries of which some messages are acknowledged, each with the bits of those that are left, 64 in a word."""

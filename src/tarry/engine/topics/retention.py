@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from tarry.core.limits import SECOND_MS
 from tarry.core.names import parse_topic
-from tarry.core.policy import Effective
 from tarry.core.quantities import duration_in_words, size_in_words
+from tarry.core.rules.policy import Effective
 from tarry.core.sets.absent import Absent
 from tarry.engine.namespaces.policies import Policies
 from tarry.engine.topics.entry_log import EntryLog

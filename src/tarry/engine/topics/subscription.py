@@ -15,10 +15,10 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from tarry.core import faults
 from tarry.core.errors import Conflict, Invalid, NotFound, TarryError
 from tarry.core.names import partition_number
 from tarry.core.sets.absent import Absent
+from tarry.core.telemetry import faults
 from tarry.engine.answer import Answer, failed, settled
 from tarry.engine.due.due_batch import Prepare
 from tarry.engine.isolation import Isolation

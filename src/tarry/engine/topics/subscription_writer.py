@@ -4,8 +4,8 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from tarry.core.clock import Clock
 from tarry.core.errors import TarryError, TooLarge, Unavailable
+from tarry.core.time.clock import Clock
 from tarry.engine.answer import Answer, failed
 from tarry.engine.journal.journal import Journal
 from tarry.engine.topics.entry_log import EntryLog

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tarry.core.limits import MAX_PRODUCERS
-from tarry.core.policy import BacklogAction
+from tarry.core.rules.policy import BacklogAction
 from tarry.engine.records.producer_numbers import SentNumbers
 from tarry.engine.topics.entry_log import EntryLog
 from tarry.engine.topics.sequences import Sequences

@@ -13,12 +13,12 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from tarry.core.clock import Clock
 from tarry.core.errors import Conflict
-from tarry.core.ids import Ids
-from tarry.core.lifecycle import Event
+from tarry.core.messages.ids import Ids
+from tarry.core.messages.lifecycle import Event
 from tarry.core.names import parse_topic
 from tarry.core.sets.deadset import DeadSet
+from tarry.core.time.clock import Clock
 from tarry.engine.bodies.bodies import Bodies
 from tarry.engine.due.due_batch import Prepare
 from tarry.engine.namespaces.policies import Policies

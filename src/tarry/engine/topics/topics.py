@@ -10,8 +10,6 @@ from typing import Any, Final, Literal, TypeVar
 
 from msgspec import Struct
 
-from tarry.core import admission
-from tarry.core.clock import Clock
 from tarry.core.errors import (
     Conflict,
     Invalid,
@@ -20,8 +18,10 @@ from tarry.core.errors import (
     TarryError,
 )
 from tarry.core.names import check_name, parse_topic
-from tarry.core.policy import Effective, Level
-from tarry.core.tracing import TRACEPARENT
+from tarry.core.rules import admission
+from tarry.core.rules.policy import Effective, Level
+from tarry.core.telemetry.tracing import TRACEPARENT
+from tarry.core.time.clock import Clock
 from tarry.engine.answer import Answer, failed, settled
 from tarry.engine.journal.journal import Journal
 from tarry.engine.journal.steps import append_in_steps

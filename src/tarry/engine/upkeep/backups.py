@@ -14,8 +14,8 @@ from typing import Final
 
 from msgspec import Struct
 
-from tarry.core.clock import Clock
 from tarry.core.errors import Conflict, NotFound, TarryError, Unavailable
+from tarry.core.time.clock import Clock
 from tarry.engine.answer import Answer, failed
 from tarry.engine.due.horizon import Offload
 from tarry.engine.upkeep.reclaim import Reclaim

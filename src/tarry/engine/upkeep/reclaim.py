@@ -19,9 +19,9 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from tarry.core import faults
-from tarry.core.clock import Clock
 from tarry.core.errors import Damage, TarryError, Unavailable
+from tarry.core.telemetry import faults
+from tarry.core.time.clock import Clock
 from tarry.engine.answer import Answer
 from tarry.engine.bodies.bodies import Bodies
 from tarry.engine.dispatch.dispatcher import Dispatcher

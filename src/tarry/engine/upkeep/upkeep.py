@@ -9,9 +9,9 @@ import logging
 from collections.abc import Iterator
 from typing import Final
 
-from tarry.core.clock import SteadyClock
-from tarry.core.clockwatch import ClockWatch
 from tarry.core.errors import TarryError, Unavailable
+from tarry.core.time.clock import SteadyClock
+from tarry.core.time.clockwatch import ClockWatch
 from tarry.engine.answer import Answer, settled
 from tarry.engine.bodies.bodies import Bodies
 from tarry.engine.bodies.body_sizes import BodySizes

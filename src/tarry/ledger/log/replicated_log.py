@@ -18,7 +18,7 @@ from typing import Final
 from msgspec import Struct
 
 from tarry.core.errors import Conflict, NotFound, Unavailable
-from tarry.core.figure import Histogram
+from tarry.core.telemetry.figure import Histogram
 from tarry.ledger.copy import LedgerCopy
 from tarry.ledger.frame import FORMAT_VERSION
 from tarry.ledger.log.envelope import (

@@ -16,7 +16,7 @@ from typing import Final, Protocol
 
 from msgspec import Struct
 
-from tarry.core.clock import Clock
+from tarry.core.time.clock import Clock
 from tarry.outlets.dapr.errors import ComponentError, LibraryMissing, UnknownKind
 from tarry.outlets.dapr.properties import Properties
 

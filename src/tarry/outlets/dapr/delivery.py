@@ -8,9 +8,9 @@ from urllib.parse import quote, unquote
 
 import msgspec
 
-from tarry.core.delivery import Delivery
 from tarry.core.errors import Invalid
-from tarry.core.message import Message
+from tarry.core.messages.delivery import Delivery
+from tarry.core.messages.message import Message
 from tarry.core.unreadable import UNREADABLE
 from tarry.outlets.dapr.repeats import repeat_of
 

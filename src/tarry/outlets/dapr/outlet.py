@@ -9,9 +9,9 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
-from tarry.core.delivery import Delivered, Delivery, Missing, Refused, Retry, Verdict
 from tarry.core.errors import Invalid, Rejected, TarryError
-from tarry.core.message import Message
+from tarry.core.messages.delivery import Delivered, Delivery, Missing, Refused, Retry, Verdict
+from tarry.core.messages.message import Message
 from tarry.outlets.dapr.brokers.tarry import OwnTopicsComponent, handed_on
 from tarry.outlets.dapr.delivery import REPEAT, PublishTarget, metadata_of, next_of, target_of
 from tarry.outlets.dapr.publishing import (

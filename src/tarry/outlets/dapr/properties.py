@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
-from tarry.core.times import go_duration_ms
+from tarry.core.time.times import go_duration_ms
 from tarry.outlets.dapr.errors import Misconfigured
 
 _TRUE: Final = frozenset(("y", "yes", "true", "t", "on", "1"))

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Final, Protocol
 
-from tarry.core.delivery import Delivered, Delivery, Refused, Retry, Verdict
+from tarry.core.messages.delivery import Delivered, Delivery, Refused, Retry, Verdict
 from tarry.outlets.dapr.component import BulkEntry, Component
 from tarry.outlets.dapr.delivery import CONTENT_TYPE
 from tarry.outlets.dapr.errors import BrokerUnreachable, ComponentError, NeverTaken

@@ -13,7 +13,7 @@ from typing import Final
 from tarry.core.errors import Invalid
 from tarry.core.limits import DAY_MS, HOUR_MS, MAX_DELAY_MS, MINUTE_MS
 from tarry.core.schedules.period import Period
-from tarry.core.times import go_duration_ms, iso8601_ms
+from tarry.core.time.times import go_duration_ms, iso8601_ms
 
 FIELD: Final = "scheduledSendTime"
 

@@ -15,10 +15,10 @@ from urllib.parse import quote
 
 import msgspec
 
-from tarry.core.clock import Clock
-from tarry.core.delivery import Delivery, Refused, Verdict
 from tarry.core.errors import Invalid
-from tarry.core.message import LED_BY
+from tarry.core.messages.delivery import Delivery, Refused, Verdict
+from tarry.core.messages.message import LED_BY
+from tarry.core.time.clock import Clock
 from tarry.core.unreadable import UNREADABLE
 from tarry.outlets.matrix.destination import Destination, parse
 from tarry.outlets.matrix.homeserver import FAILURES, Homeserver

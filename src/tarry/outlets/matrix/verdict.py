@@ -9,9 +9,9 @@ from typing import Any, Final
 import msgspec
 from msgspec import Struct
 
-from tarry.core.backoff import after_attempts
-from tarry.core.delivery import Delivered, Refused, Retry, Verdict
 from tarry.core.limits import HOUR_MS, SECOND_MS
+from tarry.core.messages.delivery import Delivered, Refused, Retry, Verdict
+from tarry.core.time.backoff import after_attempts
 from tarry.core.unreadable import UNREADABLE
 from tarry.outlets.gateways import PASSED_ON
 from tarry.outlets.matrix.lines import LineAnswer

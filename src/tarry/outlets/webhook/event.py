@@ -20,9 +20,9 @@ from typing import Final
 import msgspec
 from msgspec import Raw, Struct
 
-from tarry.core.delivery import Delivery
 from tarry.core.limits import NEVER_MS
-from tarry.core.times import format_instant
+from tarry.core.messages.delivery import Delivery
+from tarry.core.time.times import format_instant
 from tarry.core.unreadable import UNREADABLE
 from tarry.outlets.webhook.settings import WebhookSettings
 

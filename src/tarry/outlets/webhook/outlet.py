@@ -19,9 +19,9 @@ from typing import Final
 import aiohttp
 from aiohttp.abc import AbstractResolver
 
-from tarry.core.clock import Clock
-from tarry.core.delivery import Delivery, Refused, Retry, Verdict
 from tarry.core.errors import Invalid
+from tarry.core.messages.delivery import Delivery, Refused, Retry, Verdict
+from tarry.core.time.clock import Clock
 from tarry.outlets.webhook.addresses import AddressRules
 from tarry.outlets.webhook.event import Unsendable, encode
 from tarry.outlets.webhook.resolver import NameResolver

@@ -11,7 +11,7 @@ from typing import Final
 
 import aiohttp
 
-from tarry.core.delivery import Delivered, Refused, Retry, Verdict
+from tarry.core.messages.delivery import Delivered, Refused, Retry, Verdict
 from tarry.outlets.gateways import PASSED_ON
 from tarry.outlets.retry_after import retry_after_ms
 

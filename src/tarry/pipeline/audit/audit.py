@@ -13,8 +13,8 @@ from msgspec import Struct
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
-from tarry.core.clock import SystemClock
 from tarry.core.errors import NotFound, Unavailable
+from tarry.core.time.clock import SystemClock
 from tarry.index.kept import HistoryState
 from tarry.ledger.record import FIRST_BATCH_SEQ
 from tarry.pipeline.audit.acks import FIFO, UNKNOWN, early_acks

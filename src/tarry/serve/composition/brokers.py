@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from tarry.config.settings import Config
-from tarry.core.clock import Clock
-from tarry.core.delivery import Outlet
 from tarry.core.errors import Invalid
-from tarry.core.figure import Figure
+from tarry.core.messages.delivery import Outlet
 from tarry.core.names import parse_namespace
+from tarry.core.telemetry.figure import Figure
+from tarry.core.time.clock import Clock
 from tarry.doors.dapr.components import ComponentDefinition, components_of
 from tarry.doors.dapr.mounting import Mounts, mount
 from tarry.doors.dapr.resources import read_documents

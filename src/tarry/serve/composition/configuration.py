@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from tarry.config import Config, ConfigError
 from tarry.config.check import token_digest
-from tarry.core.access import Access, Token
-from tarry.core.clock import SteadyClock
-from tarry.core.policy import Policy
+from tarry.core.rules.policy import Policy
+from tarry.core.tenants.access import Access, Token
+from tarry.core.time.clock import SteadyClock
 from tarry.doors.http.settings import HttpSettings
 from tarry.ledger.ledger import LedgerSettings
 from tarry.serve.composition.doors import Door

@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from tarry.config.dapr import Dapr, DaprApp
-from tarry.core.access import Access
-from tarry.core.delivery import Outlet
-from tarry.core.figure import Figure
+from tarry.core.messages.delivery import Outlet
+from tarry.core.telemetry.figure import Figure
+from tarry.core.tenants.access import Access
 from tarry.doors.dapr.sidecar import Resources, Sidecar
 from tarry.engine.engine import Engine
 from tarry.http.application import Application

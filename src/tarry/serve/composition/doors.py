@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from tarry.core.delivery import Outlet
-from tarry.core.figure import Figure
+from tarry.core.messages.delivery import Outlet
+from tarry.core.telemetry.figure import Figure
 from tarry.engine.engine import Engine
 from tarry.http.application import Application
 

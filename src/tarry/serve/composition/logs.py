@@ -10,7 +10,7 @@ import sys
 from typing import Final
 
 from tarry.config.settings import Log
-from tarry.core.times import format_instant
+from tarry.core.time.times import format_instant
 
 _OWN: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 

@@ -10,11 +10,11 @@ from msgspec import Struct
 
 from tarry.config import ConfigError
 from tarry.config.matrix import Matrix
-from tarry.core.access import MIN_TOKEN_CHARS
-from tarry.core.clock import Clock, SystemClock
-from tarry.core.delivery import Outlet
-from tarry.core.figure import Figure
-from tarry.core.policy import Policy
+from tarry.core.messages.delivery import Outlet
+from tarry.core.rules.policy import Policy
+from tarry.core.telemetry.figure import Figure
+from tarry.core.tenants.access import MIN_TOKEN_CHARS
+from tarry.core.time.clock import Clock, SystemClock
 from tarry.doors.matrix.accounts import Accounts
 from tarry.doors.matrix.app import MatrixApp
 from tarry.doors.matrix.parts import Parts

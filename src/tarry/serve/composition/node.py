@@ -14,10 +14,10 @@ from tarry.cluster.standby import PARTITION, LogAddress, Standby
 from tarry.cluster.topic_safety import doubtful, unsafe
 from tarry.config import Config
 from tarry.config.kafka import kafka_settings
-from tarry.core.access import Access
-from tarry.core.clock import SteadyClock
 from tarry.core.errors import Unavailable
-from tarry.core.figure import AnyFigure, Figure, Histogram, HistogramFigure
+from tarry.core.telemetry.figure import AnyFigure, Figure, Histogram, HistogramFigure
+from tarry.core.tenants.access import Access
+from tarry.core.time.clock import SteadyClock
 from tarry.doors.http.operator.figures import ClusterFigures, StandbyFigures
 from tarry.doors.http.settings import HttpSettings
 from tarry.doors.http.standby import StandbyApp

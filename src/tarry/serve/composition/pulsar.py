@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from tarry.config.pulsar import Pulsar
-from tarry.core.access import Access
-from tarry.core.delivery import Outlet
-from tarry.core.figure import Figure
+from tarry.core.messages.delivery import Outlet
+from tarry.core.telemetry.figure import Figure
+from tarry.core.tenants.access import Access
 from tarry.doors.pulsar.admin.app import PATHS, AdminApp
 from tarry.doors.pulsar.broker import Broker
 from tarry.doors.pulsar.connection import PulsarConnection

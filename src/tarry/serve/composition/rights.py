@@ -4,7 +4,7 @@ import sys
 from collections.abc import Mapping
 from typing import Final
 
-from tarry.core.rights import DAPR_GRPC, PULSAR, REACHES, Right
+from tarry.core.tenants.rights import DAPR_GRPC, PULSAR, REACHES, Right
 from tarry.doors.dapr.operations import DAPR_HTTP
 from tarry.doors.http.operations import HTTP
 from tarry.doors.matrix.operations import MATRIX

@@ -20,11 +20,11 @@ from typing import TYPE_CHECKING, Final
 
 from tarry.config import Config, ConfigError, Loaded
 from tarry.config.check import in_clear_text
-from tarry.core.access import Access, Token
-from tarry.core.clock import SteadyClock, SystemClock
 from tarry.core.errors import TarryError, Unavailable
-from tarry.core.figure import Figure
-from tarry.core.ids import Ids
+from tarry.core.messages.ids import Ids
+from tarry.core.telemetry.figure import Figure
+from tarry.core.tenants.access import Access, Token
+from tarry.core.time.clock import SteadyClock, SystemClock
 from tarry.doors.http.app import HttpApp, build_app
 from tarry.engine.engine import Engine
 from tarry.engine.loop.alarm import Alarm

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Final
 
 from tarry.config import Config
-from tarry.core.clock import Clock
 from tarry.core.errors import Damage, NotFound, TarryError, Unavailable
+from tarry.core.time.clock import Clock
 from tarry.engine.due.horizon import Offload
 from tarry.index.files import filesystem_of
 from tarry.ledger.copy import COPY_NAME, LedgerCopy, begin_copy

@@ -35,7 +35,7 @@ from opentelemetry.trace import (
 
 from tarry import __version__
 from tarry.config.settings import Traces
-from tarry.core.tracing import AcceptSpan, SendOutcome, SendSpan
+from tarry.core.telemetry.tracing import AcceptSpan, SendOutcome, SendSpan
 from tarry.serve.transport.callers import caller
 
 SEND_EVERY_MS: Final = 1_000
@@ -54,7 +54,7 @@ _NOBODY: Final = Context()
 
 
 class OtelTracer:
-    """A `tarry.core.tracing.Tracer` that sends spans to a collector, from a thread of its own."""
+    """A `tarry.core.telemetry.tracing.Tracer` that sends spans to a collector, from a thread of its own."""
 
     def __init__(self, settings: Traces) -> None:
         exporter = OTLPSpanExporter(

@@ -14,7 +14,7 @@ import time
 import traceback
 from typing import Final
 
-from tarry.core.figure import Figure
+from tarry.core.telemetry.figure import Figure
 
 log = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ from contextvars import ContextVar
 from functools import partial
 from typing import Final
 
-from tarry.core.tracing import TRACEPARENT
+from tarry.core.telemetry.tracing import TRACEPARENT
 from tarry.engine.engine import Engine
 from tarry.grpc.call import Call, Service, Streaming, Unary
 from tarry.http.application import Application, Endpoint, Given, Outcome

@@ -14,7 +14,7 @@ import resource
 from collections import OrderedDict
 from typing import Any, Final, Generic, Protocol, TypeVar
 
-from tarry.core.figure import Figure
+from tarry.core.telemetry.figure import Figure
 from tarry.serve.transport.unread import Unread
 
 log = logging.getLogger("tarry.serve")

@@ -12,8 +12,8 @@ from collections import OrderedDict
 from typing import Any
 
 from tarry.config.listening import Listening
-from tarry.core.access import ANYBODY, Access, Caller
-from tarry.core.shares import Shares
+from tarry.core.tenants.access import ANYBODY, Access, Caller
+from tarry.core.tenants.shares import Shares
 from tarry.http.application import Application
 from tarry.http.connection import HttpConnection
 from tarry.http.head import Heads

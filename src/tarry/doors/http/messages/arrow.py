@@ -15,11 +15,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tarry.core.access import Caller
 from tarry.core.errors import Invalid, TarryError
-from tarry.core.ids import ID_CHARS
 from tarry.core.limits import MAX_BATCH_BYTES, SECOND_MS
-from tarry.core.message import Message
+from tarry.core.messages.ids import ID_CHARS
+from tarry.core.messages.message import Message
+from tarry.core.tenants.access import Caller
 from tarry.doors.http.gate import keep_pace
 from tarry.doors.http.problems import encode, problem_of
 from tarry.doors.http.settings import HttpSettings

@@ -14,11 +14,11 @@ from typing import TypeVar
 
 from msgspec import structs
 
-from tarry.core.access import Access
 from tarry.core.errors import Invalid, TarryError, Unavailable
 from tarry.core.limits import MAX_IDEMPOTENCY_KEY_BYTES
-from tarry.core.message import Message
-from tarry.core.shares import Shares
+from tarry.core.messages.message import Message
+from tarry.core.tenants.access import Access
+from tarry.core.tenants.shares import Shares
 from tarry.doors.http.bodies import NDJSON, is_ndjson, read_query
 from tarry.doors.http.gate import keep_pace
 from tarry.doors.http.messages.arrow import (

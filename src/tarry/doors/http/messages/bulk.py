@@ -11,10 +11,10 @@ from weakref import WeakValueDictionary
 
 import msgspec
 
-from tarry.core.access import Access, Caller
 from tarry.core.errors import Conflict, NotFound, Unavailable
 from tarry.core.names import check_name
-from tarry.core.times import format_instant
+from tarry.core.tenants.access import Access, Caller
+from tarry.core.time.times import format_instant
 from tarry.doors.http.bodies import check_json, decode, read_query
 from tarry.doors.http.responses import json_response
 from tarry.doors.http.settings import HttpSettings

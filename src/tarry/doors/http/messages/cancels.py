@@ -10,10 +10,10 @@ from typing import Final
 
 import msgspec
 
-from tarry.core.access import Access, Caller
 from tarry.core.errors import Invalid, TarryError, TooLarge
 from tarry.core.names import DEFAULT_NAMESPACE, check_message_name, parse_namespace
-from tarry.core.shares import Shares
+from tarry.core.tenants.access import Access, Caller
+from tarry.core.tenants.shares import Shares
 from tarry.core.unreadable import UNREADABLE
 from tarry.doors.http.bodies import NDJSON, explain, is_ndjson
 from tarry.doors.http.gate import keep_pace

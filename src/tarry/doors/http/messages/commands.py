@@ -6,11 +6,11 @@ import msgspec
 from msgspec import Meta, Struct
 from msgspec.structs import asdict
 
-from tarry.core.bulk_command import Action, BulkCommand, ChosenState, MessageFilter, Phase
 from tarry.core.errors import NotFound
+from tarry.core.messages.bulk_command import Action, BulkCommand, ChosenState, MessageFilter, Phase
+from tarry.core.messages.shapes import BulkCommandFacts
 from tarry.core.names import parse_destination, parse_namespace
-from tarry.core.shapes import BulkCommandFacts
-from tarry.core.times import format_instant
+from tarry.core.time.times import format_instant
 from tarry.doors.http.bodies import check_json, decode, instant_of, read_query, times_of
 from tarry.doors.http.responses import json_response
 from tarry.doors.http.shapes import MAX_EXACT_INT, Instant, Milliseconds, Taken, Times

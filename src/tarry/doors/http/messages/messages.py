@@ -8,13 +8,13 @@ from typing import Any
 import msgspec
 from msgspec import UNSET
 
-from tarry.core.access import Caller
 from tarry.core.errors import Invalid
 from tarry.core.limits import MAX_IDEMPOTENCY_KEY_BYTES
-from tarry.core.message import MessageView, NamedScheduled, Scheduled
+from tarry.core.messages.message import MessageView, NamedScheduled, Scheduled
+from tarry.core.messages.shapes import MessageFacts
 from tarry.core.names import check_message_name, parse_namespace
-from tarry.core.shapes import MessageFacts
-from tarry.core.times import format_instant
+from tarry.core.tenants.access import Caller
+from tarry.core.time.times import format_instant
 from tarry.doors.http.bodies import (
     check_json,
     decode,

@@ -19,11 +19,11 @@ import pyarrow as pa
 from msgspec import UNSET
 from numpy.typing import NDArray
 
-from tarry.core.access import Caller
 from tarry.core.errors import Forbidden, Invalid, TarryError, TooLarge
-from tarry.core.ids import ID_CHARS
-from tarry.core.message import Message, Scheduled
+from tarry.core.messages.ids import ID_CHARS
+from tarry.core.messages.message import Message, Scheduled
 from tarry.core.names import parse_namespace
+from tarry.core.tenants.access import Caller
 from tarry.core.tricks import TRICKS
 from tarry.core.unreadable import UNREADABLE
 from tarry.doors.http.bodies import check_conflict, explain, message_of, payload_of, times_of

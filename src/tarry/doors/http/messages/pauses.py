@@ -6,9 +6,9 @@ import msgspec
 from msgspec import Meta, Struct
 from msgspec.structs import asdict
 
-from tarry.core.pause import PausablePlace, PlaceKind, place_of
-from tarry.core.shapes import PauseFacts
-from tarry.core.times import format_instant
+from tarry.core.messages.pause import PausablePlace, PlaceKind, place_of
+from tarry.core.messages.shapes import PauseFacts
+from tarry.core.time.times import format_instant
 from tarry.doors.http.bodies import check_json, decode, read_query
 from tarry.doors.http.responses import json_response
 from tarry.doors.http.shapes import Taken

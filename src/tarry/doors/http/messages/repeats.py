@@ -6,10 +6,10 @@ import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from tarry.core.errors import Invalid
+from tarry.core.messages.repeat import Missed, Repeat
+from tarry.core.messages.shapes import RepeatFacts
 from tarry.core.names import parse_namespace
-from tarry.core.repeat import Missed, Repeat
-from tarry.core.shapes import RepeatFacts
-from tarry.core.times import format_instant
+from tarry.core.time.times import format_instant
 from tarry.doors.http.bodies import (
     check_json,
     decode,

@@ -14,7 +14,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from tarry.core.figure import AnyFigure, HistogramFigure
+from tarry.core.telemetry.figure import AnyFigure, HistogramFigure
 from tarry.doors.http.operator.sent import LATENESS_MS, Sent
 from tarry.engine.engine import Engine
 from tarry.index.progress import Progress

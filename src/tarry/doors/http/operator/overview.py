@@ -1,6 +1,6 @@
 """The server at a glance: what is coming, what is happening, how full the slots are, who lags behind.
 
-All of it is figures; `core/rights.py` says who may see them. How much it costs does not follow how much waits.
+All of it is figures; `core/tenants/rights.py` says who may see them. How much it costs does not follow how much waits.
 """
 
 import asyncio
@@ -8,10 +8,10 @@ import heapq
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from tarry.core.access import Access, Caller
 from tarry.core.errors import Unavailable
 from tarry.core.limits import HOUR_MS
 from tarry.core.names import parse_topic
+from tarry.core.tenants.access import Access, Caller
 from tarry.doors.http.bodies import read_query
 from tarry.doors.http.messages.batches import BatchEndpoints
 from tarry.doors.http.operator.figures import (

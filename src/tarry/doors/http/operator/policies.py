@@ -6,7 +6,7 @@ import msgspec
 
 from tarry.core.errors import NotFound
 from tarry.core.names import parse_namespace, parse_topic
-from tarry.core.policy import Effective, Policy, PolicyChanges, Scope
+from tarry.core.rules.policy import Effective, Policy, PolicyChanges, Scope
 from tarry.doors.http.bodies import check_json, decode, read_query
 from tarry.doors.http.responses import json_response, nothing
 from tarry.doors.http.shapes import PolicyQuery

@@ -9,7 +9,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from tarry.core.clock import Clock
+from tarry.core.time.clock import Clock
 
 LATENESS_MS: Final = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 60_000, 600_000)
 """The upper bounds of the buckets in which lateness is counted; what is above the last is counted too."""

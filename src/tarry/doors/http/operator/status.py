@@ -5,8 +5,8 @@ from typing import Final
 
 import msgspec
 
-from tarry.core.access import Access
-from tarry.core.figure import AnyFigure
+from tarry.core.telemetry.figure import AnyFigure
+from tarry.core.tenants.access import Access
 from tarry.doors.http.messages.batches import BatchEndpoints
 from tarry.doors.http.operator.metrics import Metrics
 from tarry.doors.http.operator.sent import Sent

@@ -6,8 +6,8 @@ import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from tarry.core.errors import Invalid, NotFound
-from tarry.core.shapes import DelayedFacts
-from tarry.core.times import format_instant
+from tarry.core.messages.shapes import DelayedFacts
+from tarry.core.time.times import format_instant
 from tarry.doors.http.bodies import check_json, decode, read_query, text_or_bytes, times_of
 from tarry.doors.http.responses import json_response
 from tarry.doors.http.shapes import EntryId, Taken, Times

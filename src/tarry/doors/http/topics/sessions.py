@@ -3,10 +3,10 @@
 import asyncio
 from typing import Final
 
-from tarry.core.access import Access, Caller
 from tarry.core.errors import Conflict, TarryError, Unavailable
 from tarry.core.names import check_name
-from tarry.core.shares import Shares
+from tarry.core.tenants.access import Access, Caller
+from tarry.core.tenants.shares import Shares
 from tarry.doors.http.settings import HttpSettings
 from tarry.doors.http.topics.entries import EntryJson
 from tarry.doors.http.topics.session import Session, SessionKey, Stream

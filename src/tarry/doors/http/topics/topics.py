@@ -2,9 +2,9 @@
 
 import msgspec
 
-from tarry.core.access import Caller
 from tarry.core.errors import Invalid, TarryError
 from tarry.core.names import TopicName, parse_namespace, parse_topic
+from tarry.core.tenants.access import Caller
 from tarry.doors.http.bodies import check_json, decode, is_ndjson, payload_of, read_query, times_of
 from tarry.doors.http.problems import HttpRefusal
 from tarry.doors.http.responses import json_response, nothing

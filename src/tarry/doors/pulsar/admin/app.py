@@ -6,12 +6,12 @@ from functools import partial
 from math import ceil
 from typing import Final
 
-from tarry.core.access import ANYBODY, Caller
-from tarry.core.browser import check_browser
 from tarry.core.errors import RateLimited, TarryError
-from tarry.core.faults import told
 from tarry.core.limits import SECOND_MS
-from tarry.core.rights import Right
+from tarry.core.telemetry.faults import told
+from tarry.core.tenants.access import ANYBODY, Caller
+from tarry.core.tenants.browser import check_browser
+from tarry.core.tenants.rights import Right
 from tarry.doors.pulsar.admin.call import (
     BODY_WITHIN_MS,
     MAX_BODY_BYTES,

@@ -7,9 +7,9 @@ from urllib.parse import parse_qsl
 
 import msgspec
 
-from tarry.core.access import Caller
 from tarry.core.names import TopicName, parse_namespace, parse_topic
-from tarry.core.rights import Right
+from tarry.core.tenants.access import Caller
+from tarry.core.tenants.rights import Right
 from tarry.core.unreadable import UNREADABLE
 from tarry.doors.pulsar.admin.refusals import RestError, no_namespace, no_topic
 from tarry.doors.pulsar.broker import Broker

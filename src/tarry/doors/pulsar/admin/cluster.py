@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from tarry.core.rights import GOVERN_ALL, OPEN, SEE, TOKEN, USE
+from tarry.core.tenants.rights import GOVERN_ALL, OPEN, SEE, TOKEN, USE
 from tarry.doors.pulsar.admin.call import AdminCall, AdminOperation, Operations, answer, plain
 from tarry.doors.pulsar.admin.refusals import RestError
 from tarry.http.response import Response

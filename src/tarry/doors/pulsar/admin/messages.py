@@ -5,7 +5,7 @@ from typing import Any, Final
 from msgspec import Struct
 
 from tarry.core.names import partition_number
-from tarry.core.rights import CONSUME, USE
+from tarry.core.tenants.rights import CONSUME, USE
 from tarry.doors.pulsar.admin.call import AdminCall, AdminOperation, Operations, answer
 from tarry.doors.pulsar.admin.refusals import RestError, no_subscription
 from tarry.doors.pulsar.admin.subscriptions import shown_message

@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from tarry.core.errors import Conflict, NotFound
 from tarry.core.names import check_part
-from tarry.core.rights import GOVERN, GOVERN_ALL, GOVERN_LISTED, USE
+from tarry.core.tenants.rights import GOVERN, GOVERN_ALL, GOVERN_LISTED, USE
 from tarry.doors.pulsar.admin.call import AdminCall, AdminOperation, Operations, answer
 from tarry.doors.pulsar.admin.cluster import CLUSTER
 from tarry.doors.pulsar.admin.policies import of_namespace, quotas_of

@@ -6,7 +6,7 @@ From the rows follow the routes, the checks of access and `docs/rights.md`.
 from collections.abc import Mapping
 from typing import Final
 
-from tarry.core.rights import Right
+from tarry.core.tenants.rights import Right
 from tarry.doors.pulsar.admin import (
     cluster,
     messages,

@@ -6,8 +6,8 @@ from typing import Any, Final
 
 import msgspec
 
-from tarry.core.policy import Effective, Policy, Scope
-from tarry.core.rights import GOVERN, GOVERN_ALL
+from tarry.core.rules.policy import Effective, Policy, Scope
+from tarry.core.tenants.rights import GOVERN, GOVERN_ALL
 from tarry.doors.pulsar.admin.call import AdminCall, AdminEndpoint, AdminOperation, Operations, answer
 from tarry.doors.pulsar.admin.refusals import RestError
 from tarry.doors.pulsar.admin.shapes import (

@@ -9,7 +9,7 @@ from typing import Any, Final
 from msgspec import Struct
 
 from tarry.core.names import parse_topic, unpartitioned
-from tarry.core.rights import GOVERN
+from tarry.core.tenants.rights import GOVERN
 from tarry.doors.pulsar.admin.call import AdminCall, AdminEndpoint, AdminOperation, Operations, answer
 from tarry.doors.pulsar.admin.refusals import RestError
 from tarry.doors.pulsar.rules import STRATEGIES, AutoTopicCreation, Limit, RuleLevel, Rules

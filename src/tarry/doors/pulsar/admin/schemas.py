@@ -5,7 +5,7 @@ from typing import Any, Final
 from msgspec import Struct
 
 from tarry.core.names import unpartitioned
-from tarry.core.rights import GOVERN, PRODUCE, USE
+from tarry.core.tenants.rights import GOVERN, PRODUCE, USE
 from tarry.doors.pulsar.admin.call import AdminCall, AdminOperation, Operations, answer
 from tarry.doors.pulsar.admin.refusals import RestError
 from tarry.doors.pulsar.errors import PulsarRefusal

@@ -10,7 +10,7 @@ from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
 
 from tarry.core.limits import MINUTE_MS, SECOND_MS
-from tarry.core.policy import BacklogAction, Effective, Policy
+from tarry.core.rules.policy import BacklogAction, Effective, Policy
 from tarry.doors.pulsar.admin.refusals import RestError
 
 MIB: Final = 1 << 20

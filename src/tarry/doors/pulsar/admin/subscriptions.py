@@ -8,7 +8,7 @@ import msgspec
 
 from tarry.core.limits import SECOND_MS
 from tarry.core.names import check_name
-from tarry.core.rights import CONSUME, GOVERN, USE
+from tarry.core.tenants.rights import CONSUME, GOVERN, USE
 from tarry.core.unreadable import UNREADABLE
 from tarry.doors.pulsar import wire_pb2 as wire
 from tarry.doors.pulsar.admin.call import MAX_NUMBER, AdminCall, AdminOperation, Operations, answer

@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from tarry.core.errors import Conflict
 from tarry.core.names import partition_number
-from tarry.core.rights import GOVERN, USE
+from tarry.core.tenants.rights import GOVERN, USE
 from tarry.doors.pulsar.admin.call import AdminCall, AdminOperation, Operations, answer
 from tarry.doors.pulsar.admin.refusals import RestError, no_topic
 from tarry.doors.pulsar.admin.rules import keep_properties

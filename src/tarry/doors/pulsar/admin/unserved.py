@@ -7,7 +7,7 @@ operation that a broker does not offer is 405, and 501 for permissions where it 
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from tarry.core.rights import GOVERN, USE
+from tarry.core.tenants.rights import GOVERN, USE
 from tarry.doors.pulsar.admin.call import AdminCall, AdminEndpoint, AdminOperation, Operations
 from tarry.doors.pulsar.admin.refusals import RestError
 from tarry.http.response import Response

@@ -23,7 +23,7 @@ from msgspec import Struct
 from pulsar.asyncio import Client, Consumer, Producer, PulsarException
 
 from tarry.core.errors import Invalid
-from tarry.core.times import go_duration_ms, parse_instant_ms
+from tarry.core.time.times import go_duration_ms, parse_instant_ms
 from tarry.outlets.dapr.broker import BrokerComponent, Joining, Outgoing, Send
 from tarry.outlets.dapr.component import (
     BrokerMessage,

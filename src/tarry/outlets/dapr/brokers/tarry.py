@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Final
 
-from tarry.core.delivery import Delivery
 from tarry.core.errors import Rejected, TarryError
-from tarry.core.message import Message
+from tarry.core.messages.delivery import Delivery
+from tarry.core.messages.message import Message
 from tarry.core.names import TOPIC_SCHEME, TopicName, check_part
 from tarry.outlets.dapr.broker import BrokerComponent, Joining, Outgoing, Send
 from tarry.outlets.dapr.component import (

@@ -6,7 +6,7 @@ from typing import Any, Final
 from msgspec import Struct
 from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
 
-from tarry.core.times import go_duration_ms
+from tarry.core.time.times import go_duration_ms
 from tarry.outlets.dapr.errors import Misconfigured
 from tarry.outlets.dapr.properties import Properties
 

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from tarry.core.clock import Clock
+from tarry.core.time.clock import Clock
 from tarry.outlets.dapr.broker import BrokerComponent, Joining, Outgoing, Send, started
 from tarry.outlets.dapr.brokers.redis.appending import Appender, StreamEntry, encode_metadata
 from tarry.outlets.dapr.brokers.redis.failures import FAILURES, component_error

@@ -13,13 +13,13 @@ from msgspec import Struct
 
 from tarry.core.errors import Invalid, TooLarge
 from tarry.core.limits import DAY_MS, MAX_DELAY_MS, MAX_HEADERS
-from tarry.core.message import Message
+from tarry.core.messages.message import Message
 from tarry.core.names import check_name
 from tarry.core.schedules.cron import Cron
 from tarry.core.schedules.period import Period
 from tarry.core.schedules.rhythm import ByMonths, OnClock, Rhythm, Steady, latest_ms
 from tarry.core.schedules.zones import Offset, utc
-from tarry.core.times import format_instant
+from tarry.core.time.times import format_instant
 
 Missed = Literal["all", "latest", "none"]
 """Which missed occurrences are sent late, once the server runs again or the repeat is resumed."""

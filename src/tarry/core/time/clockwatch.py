@@ -7,8 +7,8 @@ would be late by an hour. So a step forward counts as unconfirmed until the cloc
 
 from typing import Final, Literal
 
-from tarry.core.clock import SteadyClock
 from tarry.core.limits import MINUTE_MS
+from tarry.core.time.clock import SteadyClock
 
 TRUSTED_AFTER_MS: Final = 10 * MINUTE_MS
 """A clock that has stayed ahead for so long is taken to be right: it was behind before."""

@@ -7,9 +7,9 @@ from typing import Final, Literal, NamedTuple
 
 from msgspec import Struct
 
-from tarry.core.admission import check_destination, check_owner
 from tarry.core.errors import Invalid
 from tarry.core.names import TOPIC_SCHEME, parse_namespace, parse_topic, unpartitioned
+from tarry.core.rules.admission import check_destination, check_owner
 
 PlaceKind = Literal["destination", "topic", "owner"]
 

@@ -7,11 +7,11 @@ from typing import Final, Literal, Self
 
 from msgspec import UNSET, Struct, UnsetType, structs
 
-from tarry.core import admission
 from tarry.core.errors import Invalid
-from tarry.core.lifecycle import State
+from tarry.core.messages.lifecycle import State
+from tarry.core.messages.shapes import MessageFacts, ScheduledFacts
 from tarry.core.names import check_message_name
-from tarry.core.shapes import MessageFacts, ScheduledFacts
+from tarry.core.rules import admission
 
 LED_BY: Final = "tarry-led-by"
 """Header of a message whose group was led: what the receiver called the one that led it."""
@@ -52,7 +52,7 @@ class Message(Struct, frozen=True, kw_only=True):
     """Whether it takes the place of one of its owner's messages that is on its way out: the owner's limits have counted that one already."""
 
     def check(self) -> None:
-        """Raise `Invalid` or `TooLarge` if this can never be a message, wherever it goes (`tarry.core.admission`)."""
+        """Raise `Invalid` or `TooLarge` if this can never be a message, wherever it goes (`tarry.core.rules.admission`)."""
         admission.check_destination(self.destination)
         admission.PAYLOAD_SIZE.check(len(self.payload))
         if self.headers:

@@ -4,10 +4,10 @@ from typing import Final, Literal
 
 from msgspec import Struct
 
-from tarry.core import admission
 from tarry.core.errors import Invalid
-from tarry.core.message import MessageQuery
+from tarry.core.messages.message import MessageQuery
 from tarry.core.names import DEFAULT_NAMESPACE, parse_namespace
+from tarry.core.rules import admission
 
 Action = Literal["cancel", "move", "send", "retry"]
 """`move` gives each message another due instant; `retry` sends those once more that have failed."""

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from tarry.core import limits
 from tarry.core.errors import DelayTooLong, Invalid, TarryError, TooLarge
-from tarry.core.policy import Level
+from tarry.core.rules.policy import Level
 
 Errors = dict[int, TarryError]
 """Row -> why it is refused."""

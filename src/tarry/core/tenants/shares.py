@@ -6,8 +6,8 @@ one half of the rest, and whoever comes later still finds some. Where there is n
 
 from collections import Counter
 
-from tarry.core.access import Access, Caller
 from tarry.core.errors import Unavailable
+from tarry.core.tenants.access import Access, Caller
 
 
 def is_within_share(limit: int, taken: int, held: int, more: int = 1) -> bool:

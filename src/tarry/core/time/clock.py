@@ -3,7 +3,7 @@
 Instants are whole milliseconds of the wall clock since 1970-01-01T00:00Z (`_at_ms`);
 durations are milliseconds (`_ms`). There are no datetimes inside the core.
 
-The wall clock can be set. `elapsed_ms` cannot, and so confirms or contradicts it (`tarry.core.clockwatch`).
+The wall clock can be set. `elapsed_ms` cannot, and so confirms or contradicts it (`tarry.core.time.clockwatch`).
 """
 
 import time

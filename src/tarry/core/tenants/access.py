@@ -12,10 +12,10 @@ from typing import Final, Literal
 
 from msgspec import Struct
 
-from tarry.core.clock import SystemClock
 from tarry.core.errors import Forbidden, Invalid, NotFound, RateLimited
 from tarry.core.names import DEFAULT_NAMESPACE, parse_destination, parse_namespace
-from tarry.core.rates import Rates
+from tarry.core.tenants.rates import Rates
+from tarry.core.time.clock import SystemClock
 
 Role = Literal["admin", "produce", "consume"]
 

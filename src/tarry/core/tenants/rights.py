@@ -10,7 +10,7 @@ namespace a request is about is only known to the operation, so the reach says h
 from collections.abc import Mapping
 from typing import Final, Literal, NamedTuple
 
-from tarry.core.access import Caller, Role
+from tarry.core.tenants.access import Caller, Role
 
 Reach = Literal[
     "open", "token", "named", "own", "listed", "all", "opened", "user", "id", "secret", "homeserver"
@@ -51,7 +51,7 @@ def right_of(door: Mapping[str, Right], operation: str) -> Right:
     try:
         return door[operation]
     except KeyError:
-        raise LookupError(f"{operation} has no row in core/rights.py: give it one") from None
+        raise LookupError(f"{operation} has no row in core/tenants/rights.py: give it one") from None
 
 
 OPEN: Final = Right((), "open")

@@ -1,0 +1,1 @@
+"""Rules: what may be accepted, and the policies that say so."""

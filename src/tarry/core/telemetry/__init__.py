@@ -1,0 +1,1 @@
+"""Telemetry: figures, the steps of traces, and errors told without what somebody sent."""
