@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tarry.core.sets.lazy_id_map import LazyIdMap
 from tarry.doors.http.topics.handed import Handed
-from tarry.engine.topics.leases import Leases
+from tarry.engine.topics.consumer import Leases
 
 
 class Holder:

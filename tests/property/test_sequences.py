@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tarry.engine.records.producer_numbers import SentNumbers
+from tarry.engine.records.changes import SentNumbers
 from tarry.engine.topics import sequences
 from tarry.engine.topics.sequences import Sequences
 

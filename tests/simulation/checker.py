@@ -16,7 +16,7 @@ from tarry.core.names import DEFAULT_NAMESPACE
 from tarry.core.time.times import parse_instant_ms
 from tarry.engine.settings import EngineSettings
 from tarry.engine.state.engine_state import MARKED_WITHIN_MS
-from tarry.engine.topics.received import Received
+from tarry.engine.topics.entries import Received
 from tarry.testing.clock import SimulatedClock
 from tests.simulation.model import (
     AUDIT,

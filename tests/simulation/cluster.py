@@ -18,8 +18,7 @@ from tarry.core.messages.delivery import Delivered, Retry
 from tarry.core.messages.message import Message, MessageQuery, OwnedQuery
 from tarry.engine.answer import Answer
 from tarry.engine.queries.commands import Ending
-from tarry.engine.topics.entries import NewEntry
-from tarry.engine.topics.received import Received
+from tarry.engine.topics.entries import NewEntry, Received
 from tarry.ledger.log.envelope import PART_BYTES, LogClaim, encode_claim
 from tarry.ledger.log.fold import ValidClaim, ValidRelease, Void
 from tarry.ledger.log.partition import LogRecord

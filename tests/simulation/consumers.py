@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from tarry.core.errors import Conflict, DelayTooLong, NotFound, Unavailable
 from tarry.engine.answer import Answer
-from tarry.engine.topics.entries import NewEntry
-from tarry.engine.topics.received import Received
+from tarry.engine.topics.entries import NewEntry, Received
 from tarry.engine.topics.subscription import Subscription
 from tests.simulation.checker import Violation
 from tests.simulation.clients import KEYS

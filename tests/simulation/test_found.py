@@ -14,8 +14,7 @@ from tarry.core.rules.policy import Policy
 from tarry.core.sets.seqset import SMALLEST_BLOCK_BITS
 from tarry.engine.answer import Answer
 from tarry.engine.settings import EngineSettings
-from tarry.engine.topics.entries import NewEntry
-from tarry.engine.topics.received import Received
+from tarry.engine.topics.entries import NewEntry, Received
 from tarry.index.manifest import BatchManifest, ManifestFile
 from tarry.ledger.lanes import lane_of
 from tarry.ledger.ledger import LedgerSettings

@@ -38,7 +38,7 @@ from tarry.engine.state.batches import Batches
 from tarry.engine.state.engine_state import EngineState
 from tarry.engine.state.groups import Groups
 from tarry.engine.state.recovery import Recovery
-from tarry.engine.topics.ack_set import AckSet
+from tarry.engine.topics.cursor import AckSet
 from tarry.engine.topics.entry_reader import EntryReader
 from tarry.engine.topics.subscription import Subscription
 from tarry.engine.topics.topic_records import TopicRecords

@@ -15,8 +15,7 @@ from tarry.engine.admission.columns import ColumnsScheduled
 from tarry.engine.answer import Answer, failed
 from tarry.engine.engine import Engine
 from tarry.engine.topics.consumer import Consumer
-from tarry.engine.topics.entries import NewEntry
-from tarry.engine.topics.received import Received
+from tarry.engine.topics.entries import NewEntry, Received
 from tarry.engine.topics.subscription import Subscription
 from tarry.ledger.record import Mark
 from tarry.testing.outlet import Attempt

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tarry.engine.topics.ack_set import AckSet
+from tarry.engine.topics.cursor import AckSet
 from tarry.ledger.ledger import LedgerSettings
 from tarry.ledger.record import Ack, decode
 from tests.unit.engine_kit import Bench, full

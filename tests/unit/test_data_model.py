@@ -12,8 +12,8 @@ import pytest
 
 from tarry.engine.dispatch.burst import Burst
 from tarry.engine.due.due_batch import DueBatch
+from tarry.engine.topics.entries import Received
 from tarry.engine.topics.entry_batch import EntryBatch
-from tarry.engine.topics.received import Received
 from tests.processes import ROOT
 
 PAGE: Final = (ROOT / "docs/data-model.md").read_text("utf-8")

@@ -12,8 +12,8 @@ from tarry.doors.http.topics.entries import EntryJson
 from tarry.engine.due.dispatch_class import dispatch_classes
 from tarry.engine.due.due_batch import DueBatch
 from tarry.engine.topics import recent_entries as module
+from tarry.engine.topics.entries import Received
 from tarry.engine.topics.entry_batch import EntryBatch, about_bytes, ids_of, messages_in
-from tarry.engine.topics.received import Received
 from tarry.engine.topics.recent_entries import EACH_BYTES, RecentEntries
 from tarry.ledger.read_record import ReadPut
 from tarry.ledger.record import Key

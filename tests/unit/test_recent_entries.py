@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tarry.engine.topics import recent_entries as module
-from tarry.engine.topics.received import Received
+from tarry.engine.topics.entries import Received
 from tarry.engine.topics.recent_entries import EACH_BYTES, RecentEntries
 from tests.unit.engine_kit import Bench
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from tarry.core.errors import Conflict, Invalid, NotFound
+from tarry.engine.topics.entries import Received
 from tarry.engine.topics.grace import GRACE_MS, STEP_MS
-from tarry.engine.topics.received import Received
 from tarry.engine.topics.topic import Topic
 from tarry.ledger.ledger import LedgerSettings
 from tests.unit.engine_kit import Bench

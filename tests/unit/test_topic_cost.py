@@ -24,7 +24,7 @@ from tests.unit.pulsar_kit import TOPIC, Desk, Type
 
 COUNT = 1_500
 KIB = 1024
-STATE = ("engine/topics/topic.py", "engine/topics/topic_records.py", "engine/topics/topics.py", "engine/topics/named_topics.py",
+STATE = ("engine/topics/topic.py", "engine/topics/topic_records.py", "engine/topics/topics.py", "engine/topics/topic.py",
          "engine/topics/publication.py", "engine/journal/journal.py", "core/sets/savedset.py", "core/sets/seqset.py")  # fmt: skip
 """Where what is kept of a topic is allocated."""
 

@@ -6,7 +6,7 @@ import pytest
 from tarry.core.messages.message import Message
 from tarry.core.tricks import TRICKS, Tricks
 from tarry.doors.http.topics.entries import EntryJson
-from tarry.engine.topics.received import Received
+from tarry.engine.topics.entries import Received
 from tarry.ledger.ledger import LedgerSettings
 from tests.unit.engine_kit import Bench
 

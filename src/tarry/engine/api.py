@@ -15,10 +15,9 @@ from tarry.engine.queries.delayed_entries import DelayedEntry
 from tarry.engine.queries.upcoming import MAX_BUCKETS, Upcoming
 from tarry.engine.repeats.repeats import RepeatCondition, RepeatPage, RepeatView
 from tarry.engine.topics.consumer import Consumer
-from tarry.engine.topics.entries import NewEntry
+from tarry.engine.topics.entries import NewEntry, Received
 from tarry.engine.topics.entry_batch import EntryBatch, about_bytes, ids_of
 from tarry.engine.topics.entry_log import EntryLog
-from tarry.engine.topics.received import Received
 from tarry.engine.topics.retention import backlog_bytes, delayed_count
 from tarry.engine.topics.subscription import Subscription, SubscriptionType
 from tarry.engine.topics.topic import Topic

@@ -64,12 +64,12 @@ from tarry.engine.state.engine_state import EngineState
 from tarry.engine.state.recovery import Recovery
 from tarry.engine.state.reliance import Reliance
 from tarry.engine.topics.entry_reader import EntryReader
-from tarry.engine.topics.named_topics import NamedTopics
 from tarry.engine.topics.pumping import Pumping
 from tarry.engine.topics.recent_entries import RecentEntries
 from tarry.engine.topics.retention import Retention
 from tarry.engine.topics.subscription import SubscriptionParts
 from tarry.engine.topics.subscription_writer import SubscriptionWriter
+from tarry.engine.topics.topic import NamedTopics
 from tarry.engine.topics.topic_records import TopicRecords
 from tarry.engine.topics.topics import Topics
 from tarry.engine.tracing import Tracing

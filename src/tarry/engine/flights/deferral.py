@@ -16,8 +16,7 @@ from tarry.engine.flights.end_writer import EndWriter
 from tarry.engine.flights.flight import Flight
 from tarry.engine.journal.journal import Journal
 from tarry.engine.journal.parts import parts_of
-from tarry.engine.records.tries import size_of
-from tarry.engine.records.versions import end_of, new_version
+from tarry.engine.records.versions import end_of, new_version, tries_bytes
 from tarry.engine.state.engine_state import EngineState
 from tarry.ledger.record import Key, Record
 
@@ -134,5 +133,8 @@ def flight_parts(flights: Iterable[Flight], unit_max_bytes: int) -> list[list[Fl
 
 def _record_bytes(flight: Flight) -> int:
     return (
-        flight.size_bytes + len((flight.reference or "").encode()) + RECORD_BYTES + size_of(flight.tried_last)
+        flight.size_bytes
+        + len((flight.reference or "").encode())
+        + RECORD_BYTES
+        + tries_bytes(flight.tried_last)
     )

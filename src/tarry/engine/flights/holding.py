@@ -24,8 +24,7 @@ from tarry.engine.journal.journal import Journal
 from tarry.engine.journal.parts import parts_of
 from tarry.engine.namespaces.pauses import paused
 from tarry.engine.records.delayed_entry import as_entry, as_message
-from tarry.engine.records.tries import size_of
-from tarry.engine.records.versions import end_unread, new_version, wanted_at_ms
+from tarry.engine.records.versions import end_unread, new_version, tries_bytes, wanted_at_ms
 from tarry.engine.state.engine_state import EngineState
 from tarry.ledger.record import Entry, Key, Put, Record, decode
 
@@ -77,7 +76,7 @@ class Holding:
             body_bytes = len(self._bodies.one(due.key.seq))
         except Damage:
             body_bytes = 0
-        tried_bytes = 0 if due.flight is None else size_of(due.flight.tried_last)
+        tried_bytes = 0 if due.flight is None else tries_bytes(due.flight.tried_last)
         return body_bytes + RECORD_BYTES + tried_bytes
 
     def _held_versions(self, due: Sequence[DueMessage]) -> list[Record]:

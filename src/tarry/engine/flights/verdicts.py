@@ -26,8 +26,7 @@ from tarry.engine.flights.flight import Flight
 from tarry.engine.flights.stranded import Stranded
 from tarry.engine.isolation import Isolation
 from tarry.engine.journal.journal import Journal
-from tarry.engine.records.tries import tried_again
-from tarry.engine.records.versions import end_of, new_version
+from tarry.engine.records.versions import end_of, new_version, tried_again
 from tarry.engine.settings import EngineSettings
 from tarry.engine.state.engine_state import EngineState
 from tarry.engine.state.led_groups import beginnings

@@ -10,7 +10,7 @@ from tarry.core.messages.lifecycle import State
 from tarry.core.messages.message import MessageView
 from tarry.engine.flights.flight import Flight
 from tarry.engine.namespaces.pauses import Pauses
-from tarry.engine.records.tries import attempts_of
+from tarry.engine.records.versions import attempts_of
 from tarry.engine.state.names import Names
 from tarry.ledger.record import Put
 from tarry.registry.registry import EndedRow

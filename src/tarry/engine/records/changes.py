@@ -10,7 +10,7 @@ Nothing here knows the state.
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from msgspec import Struct
@@ -18,11 +18,29 @@ from numpy.typing import NDArray
 
 from tarry.core.limits import STRANDED_MS
 from tarry.core.tenants.holder import Holder
-from tarry.engine.records.producer_numbers import SentNumbers, sent_by
 from tarry.engine.records.versions import is_commanded
 from tarry.ledger.frame import Unit, unit_of
 from tarry.ledger.read_record import PutHead, decode_heads
 from tarry.ledger.record import Entry, Key, Put, Record, encode
+
+
+class SentNumbers(NamedTuple):
+    """The numbers that one message or batch states: its first, its last, and how many messages it is."""
+
+    first: int
+    last: int
+    messages: int = 1
+
+    @property
+    def is_dense(self) -> bool:
+        """Whether every number from the first to the last is one of its messages."""
+        return self.last - self.first + 1 == self.messages
+
+
+def sent_by(first: int, last: int, messages: int) -> SentNumbers:
+    """The numbers of an entry; one that does not state its first has one number."""
+    return SentNumbers(last, last, messages) if first < 0 else SentNumbers(first, last, messages)
+
 
 IntColumn = Sequence[int] | NDArray[np.int64]
 

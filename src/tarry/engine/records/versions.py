@@ -1,15 +1,25 @@
-"""The records that end a version or put another in its place (R4), and the views of a version."""
+"""The records that end a version or put another in its place (R4), the views of a version, and its attempts.
+
+Of the attempts to send a message that did not arrive, its versions and its end remember the last one with all that a person wants
+to know; of up to nineteen before it the number, the instant and the reason, which is written down only where it is another one than
+that of the attempt after it.
+"""
 
 from operator import attrgetter
 from typing import Any, Final
 
 import msgspec
 
+from tarry.core.messages.shapes import AttemptFacts
 from tarry.core.names import parse_topic
 from tarry.core.tenants.holder import Holder
 from tarry.ledger.read_record import PutHead
-from tarry.ledger.record import NO_PUT, Entry, Finalise, Kept, Key, Put, Record, Tried, Unsent
+from tarry.ledger.record import NO_PUT, Earlier, Entry, Finalise, Kept, Key, Put, Record, Tried, Unsent
 from tarry.registry.registry import EndedRow
+
+MOST_EARLIER: Final = 19
+"""Attempts before the last one that are remembered: with the default of `engine.attempts` all of them."""
+MAX_REASON_CHARACTERS: Final = 200
 
 _row_fields: Final = attrgetter(*EndedRow.__struct_fields__)
 
@@ -179,3 +189,29 @@ def ended_row(head: PutHead, fired: Key, at_ms: int) -> tuple[tuple[int], tuple[
         group=head.group,
     )
     return (origin.seq,), (head.owner if head.listed else None, at_ms), ended
+
+
+def tried_again(last: Tried | None, at_ms: int, reason: str, number: int) -> Tried:
+    """One more attempt that did not arrive, after those before."""
+    if last is None:
+        return Tried(at_ms, reason, number)
+    told = None if last.reason == reason else last.reason[:MAX_REASON_CHARACTERS]
+    earlier = Earlier(last.number, last.at_ms, told)
+    return Tried(at_ms, reason, number, [*last.earlier, earlier][-MOST_EARLIER:])
+
+
+def attempts_of(tried: Tried | None) -> tuple[AttemptFacts, ...]:
+    """The attempts as they are shown, the oldest first."""
+    if tried is None:
+        return ()
+    shown = [AttemptFacts(tried.number, tried.at_ms, tried.reason)]
+    for one in reversed(tried.earlier):
+        shown.append(
+            AttemptFacts(one.number, one.at_ms, shown[-1].error if one.reason is None else one.reason)
+        )
+    return tuple(reversed(shown))
+
+
+def tries_bytes(tried: Tried | None) -> int:
+    """About how many bytes attempts take in a record."""
+    return 0 if tried is None else 64 + sum(16 + len(one.reason or "") * 4 for one in tried.earlier)

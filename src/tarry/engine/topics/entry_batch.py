@@ -9,7 +9,7 @@ from typing import Any, overload
 
 from tarry.core.messages.ids import Ids
 from tarry.engine.due.due_batch import DueBatch
-from tarry.engine.topics.received import Received
+from tarry.engine.topics.entries import Received
 
 
 class EntryBatch(Sequence[Received]):

@@ -20,10 +20,9 @@ from tarry.engine.bodies.bodies import Bodies
 from tarry.engine.bodies.body_sizes import BodySizes
 from tarry.engine.isolation import Isolation
 from tarry.engine.namespaces.policies import Policies
-from tarry.engine.topics.entries import received_entries
+from tarry.engine.topics.entries import Received, received_entries
 from tarry.engine.topics.entry_batch import EntryBatch
 from tarry.engine.topics.entry_log import EntryLog
-from tarry.engine.topics.received import Received
 from tarry.engine.topics.recent_entries import RecentEntries
 from tarry.ledger.ledger import Ledger
 from tarry.ledger.read_record import read_entries

@@ -11,7 +11,7 @@ from typing import Final
 from tarry.core.errors import Conflict, Invalid
 from tarry.core.murmur import murmur3_32
 from tarry.engine.topics.consumer import Consumer, Ranges
-from tarry.engine.topics.received import Received
+from tarry.engine.topics.entries import Received
 
 HASH_SLOTS: Final = 65536
 

@@ -8,8 +8,7 @@ import google_crc32c
 import msgspec
 
 from tarry.core.names import namespace_of
-from tarry.engine.records.changes import NewEntries, Written
-from tarry.engine.records.producer_numbers import SentNumbers
+from tarry.engine.records.changes import NewEntries, SentNumbers, Written
 from tarry.engine.topics.entries import NewEntry, entry_record, published_entry
 from tarry.engine.topics.recent_entries import RecentEntries
 from tarry.engine.topics.sequences import Sequences

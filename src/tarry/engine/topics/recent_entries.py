@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tarry.core.tricks import TRICKS
+from tarry.engine.topics.entries import Received
 from tarry.engine.topics.entry_batch import EntryBatch
-from tarry.engine.topics.received import Received
 
 MAX_BYTES: Final = 32 * 1024 * 1024
 """For single entries."""

@@ -20,9 +20,9 @@ from tarry.core.quantities import duration_in_words, size_in_words
 from tarry.core.rules.policy import Effective
 from tarry.core.sets.absent import Absent
 from tarry.engine.namespaces.policies import Policies
+from tarry.engine.topics.entries import Received
 from tarry.engine.topics.entry_log import EntryLog
 from tarry.engine.topics.entry_reader import EntryReader
-from tarry.engine.topics.received import Received
 from tarry.engine.topics.subscription import Subscription
 from tarry.engine.topics.topic import OverQuota, Topic
 from tarry.engine.topics.topic_records import TopicRecords

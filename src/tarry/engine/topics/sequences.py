@@ -11,7 +11,7 @@ be stored is stored, so that forgetting may store a message twice and never lose
 from bisect import bisect_right
 from typing import Final
 
-from tarry.engine.records.producer_numbers import SentNumbers
+from tarry.engine.records.changes import SentNumbers
 from tarry.registry.registry import SequencesRow
 
 MAX_RANGES: Final = 1_024

@@ -22,16 +22,14 @@ from tarry.core.telemetry import faults
 from tarry.engine.answer import Answer, failed, settled
 from tarry.engine.due.due_batch import Prepare
 from tarry.engine.isolation import Isolation
-from tarry.engine.topics.ack_set import AckSet
-from tarry.engine.topics.consumer import Consumer, Ranges
-from tarry.engine.topics.cursor import Cursor
+from tarry.engine.topics.consumer import Consumer, Leases, Ranges
+from tarry.engine.topics.cursor import AckSet, Cursor
+from tarry.engine.topics.entries import Partial, Received
 from tarry.engine.topics.entry_batch import ids_of, messages_in
 from tarry.engine.topics.entry_log import EntryLog, save_set
 from tarry.engine.topics.entry_reader import EntryReader
 from tarry.engine.topics.key_shares import KeyShares
-from tarry.engine.topics.leases import Leases
 from tarry.engine.topics.pumping import Pumping
-from tarry.engine.topics.received import Partial, Received
 from tarry.engine.topics.subscription_writer import SubscriptionWriter
 from tarry.registry.registry import Registry, SubscriptionRow
 

@@ -8,9 +8,9 @@ from tarry.core.errors import TarryError, TooLarge, Unavailable
 from tarry.core.time.clock import Clock
 from tarry.engine.answer import Answer, failed
 from tarry.engine.journal.journal import Journal
+from tarry.engine.topics.entries import Received
 from tarry.engine.topics.entry_log import EntryLog
 from tarry.engine.topics.entry_reader import EntryReader
-from tarry.engine.topics.received import Received
 from tarry.ledger.record import NO_PUT, Ack, Entry, Record, Seek, TopicSet
 
 log = logging.getLogger(__name__)

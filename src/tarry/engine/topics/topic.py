@@ -1,4 +1,4 @@
-"""One of Tarry's own topics: its entries, who reads them, and who writes them."""
+"""One of Tarry's own topics, with its entries, subscriptions and producers; and all topics by name."""
 
 from collections.abc import Iterator
 from hashlib import blake2b
@@ -8,8 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tarry.core.limits import MAX_PRODUCERS
+from tarry.core.names import namespace_of
 from tarry.core.rules.policy import BacklogAction
-from tarry.engine.records.producer_numbers import SentNumbers
+from tarry.engine.records.changes import SentNumbers
 from tarry.engine.topics.entry_log import EntryLog
 from tarry.engine.topics.sequences import Sequences
 from tarry.engine.topics.subscription import Subscription
@@ -140,3 +141,38 @@ def incarnation_of(name: str) -> int:
     """The incarnation of a topic that an earlier version made, which kept none: beyond all seqs, by its name."""
     digest = int.from_bytes(blake2b(name.encode(), digest_size=8).digest(), "big")
     return FIRST_BATCH_SEQ | digest % FIRST_BATCH_SEQ
+
+
+class NamedTopics(dict[str, Topic]):
+    """Topics by their full names and by namespace, so that asking whether a namespace holds any costs no walk over all.
+
+    Set, `del` and `pop` are its only changes.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.by_namespace: dict[str, set[str]] = {}
+        """By `tenant/namespace`: the names of its topics; a namespace without topics has no entry."""
+
+    def count(self, namespace: str) -> int:
+        """How many topics a namespace has."""
+        return len(self.by_namespace.get(namespace, ()))
+
+    def __setitem__(self, name: str, topic: Topic) -> None:
+        self.by_namespace.setdefault(namespace_of(name), set()).add(name)
+        super().__setitem__(name, topic)
+
+    def __delitem__(self, name: str) -> None:
+        super().__delitem__(name)
+        namespace = namespace_of(name)
+        self.by_namespace[namespace].remove(name)
+        if not self.by_namespace[namespace]:
+            del self.by_namespace[namespace]
+
+    def pop(self, name: str, default: Topic | None = None) -> Topic | None:  # type: ignore[override]
+        """Remove a topic and give it back; the default if there is none of this name."""
+        if name not in self:
+            return default
+        topic = self[name]
+        del self[name]
+        return topic

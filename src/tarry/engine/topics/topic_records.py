@@ -26,11 +26,10 @@ from tarry.engine.records.changes import NewEntries, sent_with
 from tarry.engine.records.delayed_entry import due_of, ended_row
 from tarry.engine.topics.entries import received_entries
 from tarry.engine.topics.grace import Grace
-from tarry.engine.topics.named_topics import NamedTopics
 from tarry.engine.topics.recent_entries import RecentEntries
 from tarry.engine.topics.sequences import Sequences
 from tarry.engine.topics.subscription import Subscription, SubscriptionParts
-from tarry.engine.topics.topic import Topic, incarnation_of
+from tarry.engine.topics.topic import NamedTopics, Topic, incarnation_of
 from tarry.ledger.read_record import ReadEntry
 from tarry.ledger.record import (
     Ack,

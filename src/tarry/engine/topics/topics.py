@@ -27,11 +27,10 @@ from tarry.engine.journal.journal import Journal
 from tarry.engine.journal.steps import append_in_steps
 from tarry.engine.namespaces.catalogue import Catalogue
 from tarry.engine.namespaces.policies import Policies
-from tarry.engine.topics.entries import NewEntry, check_entry
+from tarry.engine.topics.entries import NewEntry, Received, check_entry
 from tarry.engine.topics.entry_log import EntryLog
 from tarry.engine.topics.entry_reader import EntryReader
 from tarry.engine.topics.publication import Publication
-from tarry.engine.topics.received import Received
 from tarry.engine.topics.recent_entries import RecentEntries
 from tarry.engine.topics.retention import Retention
 from tarry.engine.topics.subscription import (
