@@ -14,7 +14,7 @@ from tarry.engine.state import recovery
 from tarry.engine.state.aside import Unprocessable
 from tarry.ledger.disk import RealDisk
 from tarry.ledger.ledger import Ledger, LedgerSettings
-from tarry.ledger.record import PolicySet, Put, Record, encode
+from tarry.ledger.record import FIRST_BATCH_SEQ, PolicySet, Put, Record, encode
 from tests.processes import ServerProcess
 from tests.unit.cli_kit import Shell
 from tests.unit.engine_kit import FOREIGN, Bench, full
@@ -126,6 +126,25 @@ def test_one_that_only_the_index_has_ends_when_it_is_due(
     bench.wait(100_000)
     assert bench.state(bad.id) == "failed"
     assert POISON not in bench.drain("orders").payloads
+
+
+@pytest.mark.parametrize("ahead", [5, FIRST_BATCH_SEQ])
+def test_where_there_is_no_record_none_is_set_aside(
+    bench: Bench, ahead: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An operator mistypes the seq: the message that is written there later is nobody's to drop."""
+    seq = bench.ledger.next_seq + ahead
+    with caplog.at_level(logging.WARNING):
+        bench.reopen([seq])
+    assert f"there is no record at seq {seq}, and none is set aside" in caplog.text
+    assert bench.engine.warnings == []
+    made = [bench.schedule(payload=b"%d" % number, delay_ms=10_000) for number in range(10)]
+    if ahead < FIRST_BATCH_SEQ:
+        assert seq in [seq_of(bench, one.id) for one in made]
+    bench.reopen()
+    assert bench.engine.warnings == []
+    bench.wait(20_000)
+    assert [bench.state(one.id) for one in made] == ["sent"] * 10
 
 
 def test_an_entry_is_passed_over(bench: Bench) -> None:
