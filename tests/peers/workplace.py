@@ -13,8 +13,8 @@ from tests.processes import ROOT, SMALL, ServerProcess, free_port
 
 CACHE: Final = ROOT / ".cache" / "peers"
 
-GENTLE: Final = ("nice", "-n", "10") if shutil.which("nice") else ()
-"""Peers' compilers and suites let others on the machine go first."""
+GENTLE: Final = ("nice", "-n", str(max(0, 10 - os.nice(0)))) if shutil.which("nice") else ()
+"""Peers' compilers and suites let others on the machine go first; a run that does so already is not put back twice."""
 
 
 class Door:
