@@ -439,6 +439,44 @@ def test_a_message_that_is_tried_again_says_why_and_when(bench: Bench, reopen: b
     assert view.next_attempt_at_ms == tried_at_ms + 630_000
 
 
+@pytest.mark.parametrize("wait_ms", [1_000, 600_000])
+@pytest.mark.parametrize("end", ["cancelled", "expired", "sent by command", "restarted"])
+def test_attempts_are_told_of_whatever_comes_between_them(bench: Bench, wait_ms: int, end: str) -> None:
+    """The last attempt is known to memory alone, or has a version of its own."""
+    done = bench.schedule(
+        FOREIGN, payload=b"x", delay_ms=10, ttl_ms=2 * wait_ms if end == "expired" else None
+    )
+    bench.wait(10)
+    made = []
+    for number, reason in enumerate(("away", "busy"), 1):
+        made.append((number, bench.now_ms, reason))
+        bench.verdict(Retry(reason, wait_ms))
+        bench.rest()
+        if number == 1:
+            bench.leap(wait_ms)
+    bench.leap(wait_ms // 2)
+    if end == "cancelled":
+        told = bench.ask(bench.engine.cancel(done.id))
+        assert (told.attempts, len(told.attempts_made)) == (2, 2)
+    elif end == "expired":
+        bench.leap(wait_ms)
+    elif end == "restarted":
+        # The count begins anew.
+        bench.ask(bench.engine.restart(done.id, delay_ms=wait_ms))
+        made = []
+    else:
+        bench.ask(bench.engine.send(done.id))
+        bench.verdict(Delivered())
+    bench.rest()
+    for _ in range(2):
+        view = bench.view(done.id)
+        states = {"cancelled": "cancelled", "expired": "failed", "restarted": "scheduled"}
+        assert view.state == states.get(end, "sent")
+        assert view.attempts == len(made) + (end == "sent by command")
+        assert [(one.number, one.at_ms, one.error) for one in view.attempts_made] == made
+        bench.reopen()
+
+
 @pytest.mark.parametrize("end", ["sent", "failed", "cancelled"])
 @pytest.mark.parametrize("reopen", [False, True])
 def test_the_life_of_a_message_has_each_attempt(bench: Bench, end: str, reopen: bool) -> None:

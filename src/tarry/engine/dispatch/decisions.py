@@ -216,7 +216,7 @@ class Decisions:
             return
         if has_expired(key, head, now_ms):
             self._firing.fire()
-            self._expire(key, head, now_ms)
+            self._failures.expire(key, head, now_ms, self._flights.by_seq.get(key.seq))
             return
         if to_topic and (reason := self._lacks_room(head.destination)):
             self._firing.fire()
@@ -238,10 +238,6 @@ class Decisions:
                 self._firing.fire_grouped(key, head, body, now_ms)
         else:
             self._firing.batch_for(head.destination).add(head, body, alike, key)
-
-    def _expire(self, key: Key, head: PutHead, now_ms: int) -> None:
-        flight = self._flights.by_seq.get(key.seq)
-        self._failures.expire(key, head, head.attempts if flight is None else flight.attempts, now_ms)
 
     def _put_off(self, key: Key, head: PutHead, body: bytes, at_ms: int) -> None:
         """A limit says later: from the wheel, or past `carry_after_ms` by a new version (R9)."""

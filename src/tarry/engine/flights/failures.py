@@ -7,6 +7,7 @@ from tarry.core.errors import Damage
 from tarry.core.messages.ids import Ids
 from tarry.engine.bodies.bodies import Bodies
 from tarry.engine.flights.end_writer import EndWriter
+from tarry.engine.flights.flight import Flight
 from tarry.engine.records.versions import dead_letter, dead_letter_topic, end_of, end_unread, failure_of
 from tarry.engine.settings import EngineSettings
 from tarry.engine.state.engine_state import EngineState
@@ -70,15 +71,24 @@ class Failures:
         id_ = self._ids.make(origin.seq, origin.fire_at_ms)
         return [end, *orphans, dead_letter(put, id_, topic, entry_id, now_ms, reason, attempts)]
 
-    def expire(self, key: Key, head: PutHead, attempts: int, now_ms: int) -> None:
+    def expire(self, key: Key, head: PutHead, now_ms: int, flight: Flight | None) -> None:
         """End a message whose time to live is over. It has no dead letter."""
+        attempts, tried = (head.attempts, None) if flight is None else (flight.attempts, flight.tried_last)
 
         def ends() -> list[Record]:
             orphans = self._state.groups.ends_of_orphans(head, head.origin or key, now_ms)
-            return [end_of(head, key, "failed", now_ms, EXPIRED, None, attempts), *orphans]
+            told = tried or self._tried_before(key, head)
+            return [end_of(head, key, "failed", now_ms, EXPIRED, None, attempts, tried=told), *orphans]
 
         self._end_writer.end(key, ends)
         self._killed(key.seq)
+
+    def _tried_before(self, key: Key, head: PutHead) -> Tried | None:
+        """The attempts that a version tells of, whose beginning has their number alone."""
+        try:
+            return self._bodies.version(key.seq).tried if head.attempts else None
+        except Damage:
+            return None
 
     def end_failed(self, key: Key, reason: str, now_ms: int) -> None:
         """End a message that cannot be dispatched."""

@@ -3,6 +3,8 @@
 from functools import lru_cache
 from typing import Final
 
+import msgspec
+
 from tarry.core.messages.delivery import Outlet
 from tarry.core.messages.lifecycle import Event, State, next_state
 from tarry.core.telemetry.tracing import SendSpan
@@ -65,6 +67,15 @@ class Flight:
     def needs_claim(self) -> bool:
         """Whether its siblings have to end, durably, before it goes out (R11)."""
         return self.head.group is not None and self.attempts == 0
+
+    def told(self, put: Put) -> Put:
+        """A version of the message with what the flight alone knows: attempts that no version tells yet."""
+        return msgspec.structs.replace(
+            put,
+            attempts=self.attempts,
+            tried=self.tried_last or put.tried,
+            uncertain=put.uncertain or self.uncertain,
+        )
 
     def becomes(self, event: Event) -> None:
         """Take the step that the table allows for an event of the dispatcher; it never has to wait."""

@@ -230,7 +230,7 @@ class Flights:
             self.hold([DueMessage(flight.key, flight)])
             return False
         if has_expired(flight.key, flight.head, now_ms):
-            self._failures.expire(flight.key, flight.head, flight.attempts, now_ms)
+            self._failures.expire(flight.key, flight.head, now_ms, flight)
             return False
         return True
 

@@ -93,16 +93,12 @@ class Holding:
             message = as_message(waiting)
             return as_entry(new_version(message, key, self._instant(message, is_entry=True)), waiting)
         assert isinstance(waiting, Put)
-        attempts, tried, uncertain = waiting.attempts, waiting.tried, waiting.uncertain
-        if flight is not None:
-            attempts, tried = flight.attempts, flight.tried_last or tried
+        put = waiting if flight is None else flight.told(waiting)
+        uncertain = put.uncertain
         if flight is None or not flight.tried:
             # The new version is not overdue, so that it has to say itself what its message went through (R11).
             uncertain |= self._state.may_have_been_sent(key, waiting)
-        else:
-            uncertain |= flight.uncertain
-        at_ms = self._instant(waiting, is_entry=False)
-        return new_version(waiting, key, at_ms, attempts=attempts, tried=tried, uncertain=uncertain)
+        return new_version(put, key, self._instant(waiting, is_entry=False), uncertain=uncertain)
 
     def _instant(self, message: Put, *, is_entry: bool) -> int:
         """The instant at which a message waits: that of the held, or where its place is not paused any more, its own."""

@@ -192,7 +192,7 @@ class Commands:
             fire_at_ms = instant(found)
             if fire_at_ms is None:
                 return settled(None)
-            put = new_version(found.put, found.current, fire_at_ms, uncertain=self.uncertain(found))
+            put = new_version(found.put, found.current, fire_at_ms)
             return self.write(found, [found.record_of(put)], lambda _: None)
 
         return self._finding.find(id, act)
@@ -236,7 +236,7 @@ class Commands:
         Raises `Conflict` where it never may.
         """
         after = next_state(found.state, event)
-        if event is Event.CANCEL and found.state is State.SCHEDULED and self.uncertain(found):
+        if event is Event.CANCEL and found.state is State.SCHEDULED and found.put.uncertain:
             raise Conflict(
                 "the message may have been sent already: an attempt ended without a reply", "uncertain"
             )
@@ -244,11 +244,6 @@ class Commands:
             self._dispatcher.end_writer.when_settled(found.current.seq, look_again)
             return False
         return True
-
-    def uncertain(self, found: Found) -> bool:
-        """Whether an attempt may have arrived although its verdict does not say so."""
-        flight = self._dispatcher.flights.by_seq.get(found.current.seq)
-        return found.put.uncertain or (flight is not None and flight.uncertain)
 
     def cancel_found(self, id_: str, found: Found, ending: Ending) -> Answer[MessageView]:
         """End a message that was found."""
@@ -282,8 +277,7 @@ class Commands:
             self._state.groups.check_unled(found.put, found.origin)
             now_ms = self._clock.now_ms()
             fire_at_ms = admission.earliest(now_ms, now_ms, self._state.floor_ms)
-            uncertain = self.uncertain(found)
-            put = new_version(found.put, found.current, fire_at_ms, uncertain=uncertain, commanded=how, by=by)
+            put = new_version(found.put, found.current, fire_at_ms, commanded=how, by=by)
             records = [*self._claim(found, now_ms), found.record_of(put)]
             return self.write(
                 found,
@@ -332,7 +326,7 @@ class Commands:
             due_at_ms, fire_at_ms = admission.instants(due_at_ms, now_ms, self._state.floor_ms, policy)
             put = new_version(
                 found.put, found.current, fire_at_ms, due_at_ms=due_at_ms, delay_ms=delay_ms, delayed_since_ms=now_ms,
-                attempts=0, uncertain=self.uncertain(found), commanded="", by=by,
+                attempts=0, tried=None, commanded="", by=by,
             )  # fmt: skip
             return self.write(
                 found,

@@ -19,6 +19,7 @@ from tarry.engine.answer import Answer, all_of, failed, settled
 from tarry.engine.bodies.bodies import Bodies, Body, BodyNotAtHand
 from tarry.engine.dispatch.dispatcher import Dispatcher
 from tarry.engine.due.horizon import Horizon
+from tarry.engine.flights.flight import Flight
 from tarry.engine.journal.journal import Journal
 from tarry.engine.queries.views import view_of_ended
 from tarry.engine.records.delayed_entry import as_entry, as_message, cancelled, ended_row
@@ -41,6 +42,7 @@ class Found(Struct, frozen=True):
     origin: Key
     current: Key
     put: Put
+    """As the version has it, and with the attempts since."""
     state: State
     entry: Entry | None = None
     """The record of a delayed entry, which `put` shows as a message."""
@@ -209,7 +211,9 @@ class Finding:
         ):
             raise NotFound(_NONE)
         if isinstance(record, Put):
-            return Found(origin, current, record, self._life(current, record))
+            flight = self._dispatcher.flights.by_seq.get(current.seq)
+            put = record if flight is None else flight.told(record)
+            return Found(origin, current, put, self._life(current, record, flight))
         if not self._state.topics.waits(record, current.seq):
             return origin
         return Found(origin, current, as_message(record), State.SCHEDULED, record)
@@ -259,8 +263,7 @@ class Finding:
         except NotFound:
             return None
 
-    def _life(self, current: Key, put: Put) -> State:
-        flight = self._dispatcher.flights.by_seq.get(current.seq)
+    def _life(self, current: Key, put: Put, flight: Flight | None) -> State:
         if flight is not None and flight.state is State.SENDING:
             return State.SENDING
         tried_again = flight is not None and flight.tried

@@ -72,12 +72,7 @@ class Pausing:
                 raise Conflict(
                     "the message goes out by command only, so there is no delay to pause", "untimed"
                 )
-            flight = self._dispatcher.flights.by_seq.get(found.current.seq)
-            version = new_version(
-                put, found.current, PAUSED_MS, delayed_since_ms=self._clock.now_ms(),
-                uncertain=self._commands.uncertain(found), attempts=put.attempts if flight is None else flight.attempts,
-                tried=put.tried if flight is None else flight.tried_last or put.tried,
-            )  # fmt: skip
+            version = new_version(put, found.current, PAUSED_MS, delayed_since_ms=self._clock.now_ms())
             return self._write(id_, found, version)
         except TarryError as error:
             return failed(error)
