@@ -32,6 +32,8 @@ CLOSED_DOORS: Final = {f"TARRY_DOORS__{name.upper()}__ENABLED": "false" for name
 
 _random: Final = random.SystemRandom()
 """Two workers that look for a port at one time must not look at the same ones."""
+_given: Final[set[int]] = set()
+"""Ports that were given out here: a server that is not up, or stands by, has its own although nobody listens there."""
 
 
 def environment(**settings: str) -> dict[str, str]:
@@ -56,8 +58,11 @@ def free_port() -> int:
     """
     for _ in range(100):
         port = _random.randrange(20_000, 32_000)
+        if port in _given:
+            continue
         with socket.socket() as tried, contextlib.suppress(OSError):
             tried.bind(("127.0.0.1", port))
+            _given.add(port)
             return port
     raise RuntimeError("no free port found")
 

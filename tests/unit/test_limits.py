@@ -32,10 +32,10 @@ from tarry.serve.composition import pulsar
 from tarry.serve.composition.pulsar import CONNECT_WITHIN_S
 from tarry.serve.transport import accepting, connection_budget
 from tarry.serve.transport import listener as http_listener
-from tarry.serve.transport.accepting import HANDSHAKE_S, TLS_FAREWELL_S
-from tarry.serve.transport.connection_budget import ARRIVING, UNREAD_MS
+from tarry.serve.transport.accepting import HANDSHAKE_S, TLS_FAREWELL_S, Accepting
+from tarry.serve.transport.connection_budget import ARRIVING, UNREAD_MS, ConnectionBudget
 from tarry.serve.transport.grpc_server import MAX_STREAMS
-from tarry.serve.transport.listener import Listener, ListenError
+from tarry.serve.transport.listener import Listener, ListenError, begin, taken
 from tests.unit.http2_kit import CALL
 from tests.unit.limits_kit import BUSY_S, GRPC, HTTP, LISTENERS, PULSAR, Stream, closed, strangers
 from tests.unit.listener_kit import Serves, connect, echo, echoed, listening
@@ -491,17 +491,27 @@ async def test_without_descriptors_connections_wait_and_the_ledger_goes_on(
 # Listening
 
 
-async def test_a_listener_whose_address_was_taken_meanwhile_is_told(tmp_path: Path) -> None:
-    """Bound, and not yet listening: another process can come between. The server once said ready, and the port was the other's."""
-    listener = Listener(Http(port=0))
-    port = int(listener.bind().rpartition(":")[2])
-    with socket.socket() as other:
+def test_nobody_takes_an_address_that_is_bound_and_not_listened_on() -> None:
+    """A server that stands by has its doors' addresses for days. Once another process could come between, and the port was its own."""
+    with (
+        taken(Http(port=0), "http") as found,
+        socket.socket() as other,
+        pytest.raises(OSError, match="Address already in use"),
+    ):
         other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        other.bind(("127.0.0.1", port))
+        other.bind(found.getsockname())
+
+
+async def test_an_address_that_another_listens_on_all_the_same_is_told() -> None:
+    with taken(Http(port=0), "http") as found, socket.socket() as other:
+        # Which a kernel may allow that goes by what the first socket said when it was bound.
+        for one in (found, other):
+            one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        other.bind(found.getsockname())
         other.listen()
+        accepting = Accepting(found, asyncio.Protocol, ConnectionBudget().part("http"), None)
         with pytest.raises(ListenError, match=r"stop what uses it, or set http\.host and http\.port"):
-            await listener.start(echo)
-    await listener.stop()
+            begin(accepting, Http(port=0), "http")
 
 
 # The page

@@ -2,10 +2,12 @@ import asyncio
 import contextlib
 import socket
 import ssl
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+import uvloop
 
 from tarry.config.settings import Http
 from tarry.http import connection, incoming
@@ -16,7 +18,7 @@ from tarry.http.response import Response, Sender, Streamed
 from tarry.serve.transport import listener as module
 from tarry.serve.transport.listener import Listener, ListenError
 from tests.certificates import certificate
-from tests.unit.listener_kit import Held, Serves, answer_of, connect, echoed, listening, request
+from tests.unit.listener_kit import Held, Serves, answer_of, connect, echo, echoed, listening, request
 
 
 async def ask(stream: tuple[asyncio.StreamReader, asyncio.StreamWriter], body: bytes = b"hello") -> bytes:
@@ -342,6 +344,56 @@ async def test_stop_lets_requests_end_and_accepts_no_more() -> None:
     await stopping
     for _, writer in (idle, busy):
         writer.close()
+
+
+class EndsWhenSomebodyArrives(Listener):
+    """A listener that is stopped by the first connection, before the loop has noted that it is in."""
+
+    stopping: "asyncio.Task[None]"
+
+    def enter(self, client: HttpConnection) -> bool:
+        self.stopping = asyncio.create_task(self.stop())
+        return super().enter(client)
+
+
+@pytest.mark.parametrize("loop_factory", [uvloop.new_event_loop, asyncio.new_event_loop])
+def test_stop_ends_although_somebody_is_arriving(
+    loop_factory: Callable[[], asyncio.AbstractEventLoop],
+) -> None:
+    async def stopped() -> None:
+        listener = EndsWhenSomebodyArrives(Http(port=0, drain_ms=100))
+        port = int(listener.bind().rpartition(":")[2])
+        await listener.start(echo)
+        reader, writer = await connect(port)
+        assert await reader.read() == b""
+        await asyncio.wait_for(listener.stopping, 5)
+        writer.close()
+
+    with asyncio.Runner(loop_factory=loop_factory) as runner:
+        runner.run(stopped())
+
+
+def test_two_cannot_have_one_address_before_either_listens() -> None:
+    first = Listener(Http(port=0))
+    port = int(first.bind().rpartition(":")[2])
+    with pytest.raises(ListenError, match=f"cannot listen on 127.0.0.1:{port}: Address already in use"):
+        Listener(Http(port=port)).bind()
+    asyncio.run(first.stop())
+
+
+async def test_connections_of_an_earlier_life_do_not_keep_the_address() -> None:
+    listener = Listener(Http(port=0))
+    port = int(listener.bind().rpartition(":")[2])
+    await listener.start(echo)
+    stream = await connect(port)
+    assert await ask(stream) == b"hello"
+    # The side that closes first keeps the connection's address for a minute.
+    await listener.stop()
+    stream[1].close()
+    again = Listener(Http(port=port))
+    assert again.bind().endswith(f":{port}")
+    await again.start(echo)
+    await again.stop()
 
 
 def test_a_taken_port_is_told() -> None:

@@ -47,6 +47,8 @@ class Accepting:
 
     def start(self) -> None:
         """Begin to accept; raises `OSError` where another process listens on the address by now."""
+        # Whoever was accepted here must not keep the address from the next life (see `taken`).
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         self._socket.listen(BACKLOG)
         self._socket.setblocking(False)
         self._loop.add_reader(self._socket.fileno(), self._accept)
@@ -90,10 +92,16 @@ class Accepting:
                 "ssl_handshake_timeout": HANDSHAKE_S,
                 "ssl_shutdown_timeout": TLS_FAREWELL_S,
             }
+        protocol = self._make()
         try:
-            await self._loop.connect_accepted_socket(self._make, client, **limits)
+            await self._loop.connect_accepted_socket(lambda: protocol, client, **limits)
         except (OSError, EOFError):
             client.close()
+        except asyncio.CancelledError:
+            # It may be in by now, and uvloop does not tell a protocol of the end of a connection whose arrival was cancelled.
+            if protocol in self._part.open:
+                protocol.connection_lost(None)
+            raise
 
     def _rest(self, error: OSError) -> None:
         """Look again in a moment: whoever ends meanwhile gives a descriptor back."""

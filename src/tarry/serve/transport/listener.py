@@ -163,8 +163,11 @@ def taken(settings: Listening, name: str, key: str = "port") -> socket.socket:
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
         found = socket.socket(family, kind)
+        # Connections of an earlier life need not be gone; but of two sockets that both say so, Linux lets each have the address
+        # until one of them listens, which a server that stands by does late.
         found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         found.bind(address)
+        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)
     except OSError as error:
         if found is not None:
             found.close()
