@@ -13,6 +13,7 @@ import resource
 import signal
 import sys
 from collections.abc import Callable, Sequence
+from importlib.abc import MetaPathFinder
 from pathlib import Path
 from typing import Final
 
@@ -68,10 +69,28 @@ def _tune() -> None:
     gc.set_threshold(20_000, 500, 1_000)
     # `np.unique` imports it when it is first called, for ten milliseconds: not at a due instant.
     importlib.import_module("numpy.ma")
-    # pyarrow imports pandas, where there is one, with the first array that is made of a list: half a second on the
-    # loop, at an instant that a client would choose.
-    pa.array([""])
+    _do_without_pandas()
     keep_memory(KEPT_BLOCK_BYTES, KEPT_BYTES)
+
+
+class _NoPandas(MetaPathFinder):
+    """A finder of modules that says of pandas that there is none."""
+
+    def find_spec(self, fullname: str, path: object = None, target: object = None) -> None:
+        """Nothing for any other module: the next finder is asked."""
+        if fullname == "pandas":
+            raise ModuleNotFoundError("a server does without pandas", name=fullname)
+
+
+def _do_without_pandas() -> None:
+    """Let pyarrow look for pandas now, and find none.
+
+    It looks once, when the first array is made of a list. Where there is one, the import takes a third of a second of the
+    processor, at an instant that a client would choose, for columns that a server never makes into data frames.
+    """
+    sys.meta_path.insert(0, finder := _NoPandas())
+    pa.array([""])
+    sys.meta_path.remove(finder)
 
 
 def raise_open_files() -> None:
