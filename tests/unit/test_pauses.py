@@ -175,6 +175,19 @@ def test_of_two_pauses_each_holds(bench: Bench) -> None:
     assert reader.payloads == [b"b", b"a"]
 
 
+def test_what_was_being_sent_at_a_crash_may_have_arrived_also_once_it_is_held(bench: Bench) -> None:
+    done = bench.schedule(FOREIGN, delay_ms=0)
+    bench.rest()
+    assert bench.outlet.under_way
+    pause(bench, SHOP)
+    bench.crash()
+    bench.start()
+    bench.wait(HOUR_MS)
+    assert not bench.outlet.under_way
+    assert bench.view(done.id).paused == "destination"
+    assert bench.refused(bench.engine.cancel(done.id), Conflict).state == "uncertain"
+
+
 def test_what_is_being_sent_goes_to_its_verdict_and_its_next_attempt_is_held(bench: Bench) -> None:
     done = bench.schedule(FOREIGN, delay_ms=0)
     bench.rest()
