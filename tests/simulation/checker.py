@@ -369,7 +369,7 @@ class Checker:
 
     def launched(self, delivery: Delivery) -> Msg:
         """The engine tells an outlet to send."""
-        msg = self._recognise(delivery)
+        msg = self.recognise(delivery)
         msg.launches += 1
         self._supersede(msg)
         if self.frames == msg.first_frame:
@@ -395,7 +395,8 @@ class Checker:
             self._check_order(msg)
         return msg
 
-    def _recognise(self, delivery: Delivery) -> Msg:
+    def recognise(self, delivery: Delivery) -> Msg:
+        """The message that goes out: one that may have been accepted, as it was asked for."""
         msg = self._message(delivery.headers, delivery.id)
         if msg is None or not (msg.accepted or msg.maybe):
             broken(f"an unknown message goes out: {delivery.headers}")

@@ -491,12 +491,9 @@ class Cluster:
 
     def launched(self, former: Former, attempt: Attempt) -> None:
         """A former owner sends: the record of the departure was in the log before the claim, and it has heard of that only now (R15)."""
-        sim, token = self._sim, attempt.delivery.headers["token"]
-        msg = sim.model.messages.get(token)
-        if msg is None:
-            raise Violation(
-                f"{former.world.node} sends {token}, which it was asked for after another's claim"
-            )
+        sim = self._sim
+        msg = sim.checker.recognise(attempt.delivery)
+        token = msg.token
         if former.world.durable_seq == former.durable_seq:
             raise Violation(f"{former.world.node} sends {token} without a record, and was superseded before")
         if msg.timed and msg.leader is None and all(one.due_at_ms > former.last_ms for one in msg.promises):
