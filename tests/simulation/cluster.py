@@ -5,7 +5,6 @@ server that was superseded while it was alive is a `Former` owner until its proc
 with due messages, consumers and answers that are open, and takes itself for the owner. Whatever it does then is judged.
 """
 
-from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from errno import ESTALE
@@ -119,15 +118,14 @@ class Cluster:
 
     def _written(self, record: LogRecord) -> None:
         """A record has come into the log. With a valid claim the present owner is superseded, whoever it is."""
-        void = Counter(self.judge.fold.void)
+        void, before = self.judge.fold.void, dict(self.judge.fold.void)
         valid = self.judge.take(record)
-        more = self.judge.fold.void - void
         for reason, kind in (
             (Void.SUPERSEDED, "void frame of a superseded owner"),
             (Void.UNFINISHED, "frame without its last parts"),
             (Void.TAKEN, "claim of an epoch that was taken"),
         ):
-            if more[reason]:
+            if void[reason] > before.get(reason, 0):
                 self._sim.coverage.note(kind)
         if isinstance(valid, ValidClaim):
             if self._released not in ("", valid.claim.node):

@@ -130,31 +130,32 @@ class Coverage:
 
     def look(self, sim: "Simulation") -> None:
         """See what the engine has come to."""
-        first_seq, forgotten = sim.world.first_seq, sim.world.forgotten_seq
+        world = sim.world
+        first_seq, forgotten = world.first_seq, world.forgotten_seq
         if first_seq > self._first_seq:
             self.met["segments reclaimed"] += self._first_seq > 0
             self._first_seq = first_seq
         if forgotten != self._forgotten:
             self.met["dead seqs forgotten"] += forgotten > self._forgotten
             self._forgotten = forgotten
-        if sim.world.awaited:
+        if world.awaited:
             self.met["bodies fetched from the index"] += 1
-        if sim.world.engine_state.paused.get("place"):
+        if world.engine_state.paused.get("place"):
             self.met["due message held by its place"] += 1
-        if sim.world.carried_keys:
+        if world.carried_keys:
             self.met["chain carried"] += 1
-        if len(sim.world.pending.by_holder) > 2:
+        if len(world.pending.by_holder) > 2:
             self.met["messages of several owners wait"] += 1
         if len(sim.checker.flying) > 1:
             self.met["several order keys under way"] += 1
-        if sim.world.chained:
+        if world.chained:
             self.met["message waits behind another of its order key"] += 1
         self._look_at_clock(sim)
 
     def _look_at_clock(self, sim: "Simulation") -> None:
         """See what the engine makes of its clock, and of a watermark that a wrong clock took along."""
-        watch, ceilings = sim.world.upkeep.clock, len(sim.world.engine_state.passed.ceilings)
-        lowered = sim.world.counters["watermark_lowered"]
+        state, watch = sim.world.engine_state, sim.world.upkeep.clock
+        ceilings, lowered = len(state.passed.ceilings), state.counters["watermark_lowered"]
         ahead, back = watch.ahead_ms > 0, watch.steps["back"]
         if watch is not self._watch:
             self._watch, self._ahead, self._back = watch, False, 0

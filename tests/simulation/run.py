@@ -20,7 +20,7 @@ from unittest import mock
 
 from tarry.engine.bodies import readahead
 from tarry.engine.bulk_commands import walk
-from tarry.registry import sieve
+from tarry.registry import sieve, table
 from tarry.testing.disk import SimulatedCrash
 from tests.simulation.coverage import ENOUGH_SEEDS, never_met, report
 from tests.simulation.world import Simulation
@@ -43,10 +43,11 @@ def run_seed(
     """One run; raises `Failure`."""
     simulation = Simulation(seed, steps, trace, focus, replicated=replicated)
     try:
-        # Bursts are small here: none would be kept whole, and a bulk command would be done in one step. And each life would clear megabytes for a few keys.
+        # Bursts are small here: none would be kept whole, and a bulk command would be done in one step. Each life would clear megabytes for a few keys, and no other thread wants its turn.
         with (
             mock.patch.object(readahead, "WHOLE", 2),
             mock.patch.object(walk, "STEP", 3),
+            mock.patch.object(table, "PAUSE_S", 0.0),
             mock.patch.multiple(sieve, _BITS=12, _MASK=(1 << 12) - 1),
         ):
             simulation.run()

@@ -7,6 +7,7 @@ request, a group commit, a turn of the engine, a verdict, a fault. The order in 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from itertools import accumulate
 from random import Random
 from typing import Any
 
@@ -283,13 +284,13 @@ class Simulation:
         if self.cluster is not None:
             actions |= self.cluster.actions()
         chosen = [actions[name] for name in self._weights]
-        odds = list(self._weights.values())
+        odds = list(accumulate(self._weights.values()))
         self.steps += self.step
         while self.step < self.steps and self.refused is None:
             self.step += 1
             try:
                 if self.up:
-                    self.random.choices(chosen, odds)[0]()
+                    self.random.choices(chosen, cum_weights=odds)[0]()
                     _raise_noticed()
                     if self.up:
                         self.coverage.look(self)
@@ -504,11 +505,15 @@ class Simulation:
 
     def commit(self) -> None:
         """A group commit."""
-        ledger = self.world.ledger
         if self.cluster is None:
             self.commit_frame()
         else:
             self.commit_some(wait=self.random.random() < 0.7)
+        self._see_ledger()
+
+    def _see_ledger(self) -> None:
+        """See what a commit has come to."""
+        ledger = self.world.ledger
         if ledger.low_space and not self.cramped:
             self.cramped = True
             self.coverage.note("full disk")
@@ -738,7 +743,10 @@ class Simulation:
             busy = wake_ms == 0
             while self.commit_frame():
                 busy = True
-            self.commit()
+            if self.cluster is None:
+                self._see_ledger()
+            else:
+                self.commit()
             while self._worked or self.world.offloaded:
                 busy = True
                 self._work_once()
@@ -755,7 +763,8 @@ class Simulation:
     def _judge_entry(self, publication: Publication, id_: str) -> None:
         """Everything has had the time it needs: a delayed entry has ended, and how it ended is what was seen."""
         answer = self.engine.get(id_)
-        self._all_at_once()
+        if not answer.settled:
+            self._all_at_once()
         try:
             view = answer.value()
         except NotFound as error:

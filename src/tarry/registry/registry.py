@@ -6,6 +6,7 @@ changes are let go of (`done`). So the registry is never ahead of the ledger, an
 It knows nothing of what its values mean, and never waits for a writer.
 """
 
+import functools
 import sqlite3
 from collections.abc import Callable
 from importlib.resources import files
@@ -390,6 +391,11 @@ class Registry:
             self._writer.close()
 
 
+@functools.cache
+def _schema() -> str:
+    return files("tarry.registry").joinpath("schema.sql").read_text("utf-8")
+
+
 def _connect(path: str, image: bytes | None = None) -> sqlite3.Connection:
     connection = sqlite3.connect(path, check_same_thread=False, cached_statements=256)
     if image is not None:
@@ -403,7 +409,7 @@ def _connect(path: str, image: bytes | None = None) -> sqlite3.Connection:
         version = FORMAT_VERSION
     if version in (0, FORMAT_VERSION):
         # Tables that came later are made in a registry that lacks them; the ledger fills them.
-        connection.executescript(files("tarry.registry").joinpath("schema.sql").read_text("utf-8"))
+        connection.executescript(_schema())
     if version == 0:
         connection.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
         connection.execute(f"PRAGMA user_version = {FORMAT_VERSION}")

@@ -6,6 +6,7 @@ row that was written of late, and for one that was never there (see `sieve`).
 Nothing here decides when to flush or what a value means.
 """
 
+import functools
 import sqlite3
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -76,6 +77,12 @@ RECENT_ROWS: Final = 16_384
 _REMOVED: Final[Any] = object()
 
 
+@functools.cache
+def _decoder_of(value_type: Any) -> msgspec.msgpack.Decoder[Any]:
+    """The decoder of rows whose values have a type."""
+    return msgspec.msgpack.Decoder(tuple[tuple[Any, ...], tuple[Any, ...], value_type])
+
+
 class Table(Generic[V]):
     """Rows by key; `searched` are further columns that queries may use."""
 
@@ -97,8 +104,7 @@ class Table(Generic[V]):
         self._older: dict[tuple[Any, ...], Any] = {}
         self._sieve = Sieve(name, keys) if sieved else None
         self._columns = len(keys) + len(searched)
-        row_type: Any = tuple[tuple[Any, ...], tuple[Any, ...], value_type]  # type: ignore[valid-type]
-        self._decoder = msgspec.msgpack.Decoder(row_type)
+        self._decoder = _decoder_of(value_type)  # type: ignore[arg-type]
         where = " AND ".join(f"{key} = ?" for key in keys)
         marks = ", ".join("?" * (self._columns + 2))
         self._select = f"SELECT body, crc FROM {name} WHERE {where}"

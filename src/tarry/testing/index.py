@@ -28,6 +28,12 @@ from tarry.ledger.watermark import Watermark
 IndexPut = tuple[int, bytes]
 """The lane and the body of a version."""
 
+_COLUMNS: Final = ["kind", "lane", "fire_at_ms", "kills_fire_at_ms", "kills_seq"]
+"""Columns of the fixed part of a record that the index reads."""
+_FIRING: Final = frozenset(map(int, (Kind.PUT, Kind.ENTRY)))
+_DECODED: Final = frozenset(map(int, (Kind.MARK, Kind.LOWER, Kind.ADOPT, Kind.CANCEL_BATCH)))
+"""Kinds of records that say more to the index than their fixed parts do."""
+
 STAGED_ONLY: Final = -1
 """The version of a view that has staged files alone."""
 
@@ -111,10 +117,10 @@ class SimulatedIndex:
         if upto < first:
             return
         rows = [
-            (seq, frame.fixed[at], frame.body(at))
+            (seq, *fixed, frame.body(at))
             for frame in ledger.frames(first)
-            for at, seq in enumerate(range(frame.first_seq, frame.first_seq + frame.count))
-            if first <= seq <= upto
+            for at, fixed in enumerate(frame.fixed[_COLUMNS].tolist())
+            if first <= (seq := frame.first_seq + at) <= upto
         ]
         # All or nothing, as a commit is: reading stops at damage.
         for row in rows:
@@ -122,32 +128,38 @@ class SimulatedIndex:
         self._cursor = upto
         self._commit()
 
-    def _take(self, seq: int, fixed: np.void, body: bytes) -> None:
-        fire_at_ms = int(fixed["fire_at_ms"])
-        if fixed["kind"] in (Kind.PUT, Kind.ENTRY) and fire_at_ms > 0:
+    def _take(
+        self,
+        seq: int,
+        kind: int,
+        lane: int,
+        fire_at_ms: int,
+        kills_fire_at_ms: int,
+        kills_seq: int,
+        body: bytes,
+    ) -> None:
+        if kind in _FIRING and fire_at_ms > 0:
             key = Key(fire_at_ms, seq)
             if not self._passed.has_passed(key):
-                self._puts[key] = int(fixed["lane"]), body
-        killed = Key(int(fixed["kills_fire_at_ms"]), int(fixed["kills_seq"]))
-        if killed.seq and not self._passed.has_passed(killed):
-            self._dels.add(killed)
-        if fixed["kind"] in (Kind.MARK, Kind.LOWER):
-            record = decode(body)
-            assert isinstance(record, Mark | Lower)
+                self._puts[key] = lane, body
+        if kills_seq:
+            killed = Key(kills_fire_at_ms, kills_seq)
+            if not self._passed.has_passed(killed):
+                self._dels.add(killed)
+        if kind not in _DECODED:
+            return
+        record = decode(body)
+        if isinstance(record, Mark | Lower):
             self._passed = self._passed.after(seq, record)
-        elif fixed["kind"] == Kind.ADOPT:
-            adopt = decode(body)
-            assert isinstance(adopt, Adopt)
+        elif isinstance(record, Adopt):
             self._puts |= {
                 key: row
-                for key, row in self.rows_of(adopt.files, adopt.first_seq, adopt.floor_ms).items()
+                for key, row in self.rows_of(record.files, record.first_seq, record.floor_ms).items()
                 if not self._passed.has_passed(key)
             }
-        elif fixed["kind"] == Kind.CANCEL_BATCH:
-            cancel = decode(body)
-            assert isinstance(cancel, CancelBatch)
-            spared = {one.key for one in cancel.spared}
-            inside = range(cancel.first_seq, cancel.first_seq + cancel.count)
+        elif isinstance(record, CancelBatch):
+            spared = {one.key for one in record.spared}
+            inside = range(record.first_seq, record.first_seq + record.count)
             self._puts = {
                 key: row for key, row in self._puts.items() if key.seq not in inside or key in spared
             }

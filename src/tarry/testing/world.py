@@ -278,9 +278,10 @@ class World(Insides):
 
     def commit(self) -> int:
         """One group commit, and what follows it; the number of records."""
-        records = self.ledger.commit(_WAIT_S)
-        while not self.ledger.settled and self.connection is not None and not self.connection.unreachable:
-            records += self.ledger.commit(_WAIT_S)
+        ledger = self.ledger
+        records = ledger.commit(_WAIT_S)
+        while not ledger.settled and self.connection is not None and not self.connection.unreachable:
+            records += ledger.commit(_WAIT_S)
         self.engine.pump()
         return records
 

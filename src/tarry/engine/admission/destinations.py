@@ -29,6 +29,10 @@ class Destinations:
     def __init__(self, state: EngineState, outlets: Mapping[str, Outlet]) -> None:
         self._state = state
         self._outlets = outlets
+        # To ask a protocol is dear, and there is a destination in each request.
+        self._namespaced = {
+            scheme: outlet for scheme, outlet in outlets.items() if isinstance(outlet, NamespacedOutlet)
+        }
 
     def find(self, destination: str, namespace: str | None) -> Bound:
         """A destination as it is given; raises `Invalid`, or `Conflict` for one topic too many."""
@@ -39,8 +43,8 @@ class Destinations:
             if outlet is not None:
                 outlet.check(destination)
                 namespace = DEFAULT_NAMESPACE if namespace is None else parse_namespace(namespace)
-                if isinstance(outlet, NamespacedOutlet):
-                    outlet.check_namespace(destination, namespace)
+                if scheme in self._namespaced:
+                    self._namespaced[scheme].check_namespace(destination, namespace)
                 return Bound(destination, namespace, policies.effective(None, namespace))
             if separator and "://" in destination:
                 raise Invalid("destination", f"there is no outlet for {scheme}:// here{self._hint(scheme)}")
