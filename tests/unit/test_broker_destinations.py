@@ -9,9 +9,11 @@ from tarry.client import AsyncClient
 from tarry.core.errors import Invalid
 from tarry.core.limits import HOUR_MS
 from tarry.core.messages.delivery import Delivered, Delivery, Missing, Refused, Retry
+from tarry.core.messages.message import Message
 from tarry.outlets.broker import BrokerOutlet, metadata_of, topic_of
 from tarry.outlets.dapr.errors import BrokerUnreachable, NeverTaken
 from tests.serving import serving
+from tests.unit.engine_kit import Bench
 from tests.unit.test_dapr_outlet import Broker
 from tests.waiting import until
 
@@ -66,6 +68,22 @@ def test_an_address_that_is_not_open_is_told_what_is(
     with pytest.raises(Invalid) as caught:
         outlet.check_namespace(to, namespace)
     assert words in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("to", "words"),
+    [
+        ("brokr://orders/x", "did you mean broker://?"),
+        ("kafak://orders/x", "a broker's topic is written broker://component/topic"),
+        ("RabbitMQ://orders/x", "a broker's topic is written broker://component/topic"),
+        ("persistant://public/default/x", "did you mean persistent://?"),
+        ("ftp://example.org/x", "an address is written https://host/path, and a topic by its name"),
+    ],
+)
+def test_an_unknown_scheme_has_a_suggestion_also_where_there_are_no_brokers(to: str, words: str) -> None:
+    bench = Bench()
+    refused = bench.refused(bench.engine.schedule(Message(destination=to, delay_ms=0)), Invalid)
+    assert refused.reason == f"there is no outlet for {to.partition(':')[0]}:// here; {words}"
 
 
 async def test_messages_for_one_topic_are_one_call(outlet: BrokerOutlet, broker: Broker) -> None:

@@ -321,3 +321,29 @@ def test_ids_are_in_no_log_and_no_metric(tmp_path: Path) -> None:
         said = server.said()
     assert "stopped" in said
     assert id_ not in said
+
+
+@pytest.mark.parametrize(
+    ("request_", "reason"),
+    [
+        ("POST /v1/messages dealy", "dealy: is not known; did you mean delay?"),
+        ("POST /v1/messages colour", "colour: is not known"),
+        ("PUT /v1/repeats/public/default/r crn", "crn: is not known; did you mean cron?"),
+        ("POST /v1/commands filter.ownr", "filter.ownr: is not known; did you mean owner?"),
+        ("GET /v1/messages?stat=failed", "stat: is not known; did you mean state?"),
+        ("GET /v1/messages?state=failed", "state: is none of finalised, retrying, scheduled"),
+        ("GET /v1/messages?state=finalised&outcome=lost", "outcome: is none of cancelled, failed, sent"),
+    ],
+)
+async def test_a_mistyped_field_is_told_what_may_have_been_meant(
+    served: Serving, request_: str, reason: str
+) -> None:
+    method, path, *field = request_.split()
+    body: Any = {"destination": "t", "delay": "1h", "every": "1h", "action": "cancel", "filter": {}}
+    known = {"/v1/messages": ("destination", "delay"), "/v1/commands": ("action", "filter")}
+    body = {name: body[name] for name in known.get(path, ("destination", "every"))}
+    for name in field:
+        inner, _, leaf = name.rpartition(".")
+        (body[inner] if inner else body)[leaf] = "x"
+    refused = await served.client.request(method, path, json=body if field else None)
+    assert (refused.status_code, refused.json()["detail"]) == (400, reason)

@@ -54,3 +54,8 @@ def test_the_end_is_reached_from_everywhere() -> None:
             break
         reached |= more
     assert reached == set(State)
+
+
+def test_a_refused_command_is_told_in_a_sentence() -> None:
+    with pytest.raises(Conflict, match=r"^the message is cancelled, so it cannot be retried$"):
+        next_state(State.CANCELLED, Event.RETRY)

@@ -35,11 +35,27 @@ def test_what_was_meant_instead_of_a_destination_is_one(name: str) -> None:
     assert parse_destination(meant.removesuffix("?")) == parse_topic(name)
 
 
-@pytest.mark.parametrize("name", ["a:/b", "a b\n", "x " * 200])
+@pytest.mark.parametrize("name", ["a:/b", "a b\n", "x " * 200, "a/b", "acme/eu/orders/new"])
 def test_nothing_is_meant_that_would_be_refused_too(name: str) -> None:
     with pytest.raises(Invalid) as refused:
         parse_destination(name)
     assert "did you mean" not in refused.value.reason
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("example.org/hook", "https://example.org/hook"),
+        ("https//example.org/x?y=1", "https://example.org/x?y=1"),
+        ("http//10.0.0.1:8080/x", "http://10.0.0.1:8080/x"),
+        ("//example.org/x", "https://example.org/x"),
+        ("localhost:9000/hook", "https://localhost:9000/hook"),
+    ],
+)
+def test_an_address_without_its_scheme_is_named_with_it(name: str, meant: str) -> None:
+    with pytest.raises(Invalid) as refused:
+        parse_destination(name)
+    assert refused.value.reason.endswith(f"; did you mean {meant}?")
 
 
 def test_the_namespace_of_a_topic() -> None:

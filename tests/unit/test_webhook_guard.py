@@ -30,7 +30,7 @@ async def test_a_name_that_leads_inside_is_refused(address: str) -> None:
         outlet.check(f"http://inside.example:{port}/")  # nothing is wrong with the name itself
         verdict = await outlet.send(to(f"http://inside.example:{port}/x?token=secret"))
         assert verdict == Refused(
-            "inside.example is or leads to a loopback address, which is not allowed here (setting: allow)"
+            "inside.example is or leads to a loopback address, which is not allowed here (setting: webhook.allow)"
         )
     assert resolver.asked == ["inside.example"]
     assert receiver.peers == []

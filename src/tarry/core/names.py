@@ -20,6 +20,7 @@ _PART: Final = re.compile(r"[A-Za-z0-9_.=:\-]+")
 _TOPIC_PART: Final = re.compile(r"[^\x00-\x1f\x7f/\ud800-\udfff]+")
 _NO_SHORT_NAME: Final = re.compile(r"[^/]*[\s:][^/]*|[^/]*:/.*", re.DOTALL)
 _MISTYPED: Final = re.compile(r"(https?|broker|persistent):/?[^/].*")
+_ADDRESS: Final = re.compile(r"(?:(https?)?[:/]+)?((?:localhost|[\w-]+(?:\.[\w-]+)+)(?::[0-9]+)?/\S*)")
 _PARTITION: Final = re.compile(r"(.*)-partition-([0-9]+)")
 
 
@@ -72,9 +73,18 @@ def parse_destination(destination: str) -> TopicName:
         raise Invalid(
             "destination",
             f"{destination[:64]!r} is neither an address like https://host/path nor a short topic name, which has no colons"
-            f" and no spaces{_meant_topic(destination)}",
+            f" and no spaces{_meant_address(destination) or _meant_topic(destination)}",
         )
-    return parse_topic(destination, "destination")
+    try:
+        return parse_topic(destination, "destination")
+    except Invalid as error:
+        raise Invalid("destination", f"{error.reason}{_meant_address(destination)}") from None
+
+
+def _meant_address(name: str) -> str:
+    """The address that may have been meant: a host and a path without the `https://` before them."""
+    found = _ADDRESS.fullmatch(name)
+    return f"; did you mean {found[1] or 'https'}://{found[2]}?" if found else ""
 
 
 def _meant_topic(name: str) -> str:

@@ -104,9 +104,19 @@ TRANSITIONS: Final[dict[tuple[State, Event], State | Wait]] = {
 """Every pair that is not here is a conflict."""
 
 
+_BY_COMMAND: Final = {
+    _E.RESTART: "restarted",
+    _E.PAUSE: "paused",
+    _E.SEND: "sent",
+    _E.RETRY: "retried",
+    _E.CANCEL: "cancelled",
+}
+
+
 def next_state(state: State, event: Event) -> State | Wait:
     """The state that an event leads to; raises `Conflict` where the table has no such pair."""
     try:
         return TRANSITIONS[state, event]
     except KeyError:
-        raise Conflict(f"the message is {state}, so it cannot {event.replace('_', ' ')}", state) from None
+        done = _BY_COMMAND.get(event, event.value)
+        raise Conflict(f"the message is {state}, so it cannot be {done}", state) from None

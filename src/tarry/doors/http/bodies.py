@@ -5,7 +5,6 @@ Nothing here decides about messages: `core.messages.message` and the engine do. 
 
 import json
 import math
-import re
 from typing import Any, Final, Protocol, TypeVar
 from urllib.parse import parse_qsl
 
@@ -19,6 +18,7 @@ from tarry.core.time.times import parse_duration_ms, parse_instant_ms
 from tarry.core.unreadable import UNREADABLE
 from tarry.doors.http.problems import bad_json, unsupported
 from tarry.doors.http.shapes import BatchDefaults, BatchLine, Times
+from tarry.doors.http.wrong_fields import explain_field
 from tarry.http.request import Request
 
 T = TypeVar("T", bound=Struct)
@@ -26,8 +26,6 @@ T = TypeVar("T", bound=Struct)
 JSON_TYPE: Final = b"application/json"
 _JSON_HEADERS: Final = {"content-type": "application/json"}
 _NOTHING: Final = BatchDefaults()
-_AT: Final = re.compile(r"^(.*?)(?: - at `\$\.?(.*)`)?$", re.DOTALL)
-_FIELD_IN: Final = re.compile(r"(unknown|missing required) field `([^`]*)`")
 
 
 NDJSON: Final = b"application/x-ndjson"
@@ -55,13 +53,13 @@ def decode(decoder: "msgspec.json.Decoder[T]", body: bytes) -> T:
     try:
         return decoder.decode(body)
     except UNREADABLE as error:
-        raise explain(error, body) from None
+        raise explain(error, body, decoder.type) from None
 
 
-def explain(error: Exception, body: bytes) -> TarryError:
-    """The error for a body that did not decode, in our words."""
+def explain(error: Exception, body: bytes, kind: type[Struct] | None = None) -> TarryError:
+    """The error for a body that did not decode, in our words; of a body of very many lines none has suggestions."""
     if isinstance(error, ValidationError):
-        return _explain_field(str(error))
+        return explain_field(str(error), kind)
     if isinstance(error, UnicodeDecodeError):
         return bad_json("there are bytes that are not UTF-8")
     if isinstance(error, RecursionError):
@@ -70,19 +68,6 @@ def explain(error: Exception, body: bytes) -> TarryError:
     if field is not None:
         return Invalid(field, "is not a number")
     return bad_json(str(error).removeprefix("JSON is malformed: ").lower())
-
-
-def _explain_field(text: str) -> Invalid:
-    found = _AT.match(text)
-    assert found is not None
-    reason, path = found[1].replace("`", ""), found[2] or ""
-    if named := _FIELD_IN.search(text):
-        field = f"{path}.{named[2]}" if path else named[2]
-        return Invalid(field, "is not known" if named[1] == "unknown" else "is missing")
-    reason = reason[0].lower() + reason[1:]
-    if path == "payload":
-        reason += "; a JSON value goes into payload_json, bytes into payload_base64"
-    return Invalid(path or "body", reason)
 
 
 def _find_not_a_number(body: bytes) -> str | None:
@@ -111,7 +96,7 @@ def read_query(query_string: bytes, kind: type[T]) -> T:
     try:
         query = msgspec.convert(given, kind, strict=False)
     except ValidationError as error:
-        raise _explain_field(str(error)) from None
+        raise explain_field(str(error), kind) from None
     for name in given:
         # Reading numbers from text also reads «null»; a parameter has a value or is left out.
         if getattr(query, name) is None:

@@ -60,7 +60,10 @@ class Destinations:
         """A scheme that may have been meant."""
         if scheme == "broker":
             return "; components are opened to namespaces by [[brokers.allow]] in the configuration"
-        if scheme.lower() in BROKERS:
+        known = {"broker", TOPIC_SCHEME.removesuffix("://"), *self._outlets}
+        near = get_close_matches(scheme.lower(), known | BROKERS, 1)
+        if not near:
+            return "; an address is written https://host/path, and a topic by its name"
+        if near[0] not in known:
             return "; a broker's topic is written broker://component/topic"
-        near = get_close_matches(scheme.lower(), [*self._outlets, TOPIC_SCHEME.removesuffix("://")], 1)
-        return f"; did you mean {near[0]}://?" if near else ""
+        return f"; did you mean {near[0]}://?"

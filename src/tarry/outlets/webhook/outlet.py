@@ -199,7 +199,7 @@ def _tls(ca_file: str) -> ssl.SSLContext:
 
 
 def _address_reason(host: str, kind: str | None) -> str:
-    return f"{host} is or leads to a {kind} address, which is not allowed here (setting: allow)"
+    return f"{host} is or leads to a {kind} address, which is not allowed here (setting: webhook.allow)"
 
 
 async def _drain(response: aiohttp.ClientResponse) -> None:
