@@ -30,13 +30,13 @@ def command(message: bytes = b"", **fields: object) -> bytes:
 
 
 def consumed(client: Client) -> None:
-    """A consumer has two entries."""
+    """A consumer with two entries."""
     filled(client.desk, 2)
     client.subscribe()
 
 
 def acknowledged(client: Client) -> None:
-    """It has acknowledged one of them, and the disk has not heard of it."""
+    """A consumer with one of its entries acknowledged, of which the disk has not heard."""
     consumed(client)
     client.connection.receive(command(type=Type.ACK, ack=_ack()))
 
@@ -80,7 +80,7 @@ def _subscribe(client: Client) -> bytes:
 
 
 def _rule(client: Client) -> None:
-    """Topics of the namespace are made with partitions."""
+    """A rule that topics of the namespace are made with partitions."""
     made = AutoTopicCreation(topicType="partitioned", defaultNumPartitions=3)
     client.desk.bench.ask(
         client.desk.broker.rules.set("namespace", "public/default", auto_topic_creation=made)
