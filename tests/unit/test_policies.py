@@ -460,6 +460,24 @@ def test_the_engines_own_bound_is_told_without_a_level(bench: Bench) -> None:
     assert told == "the delay exceeds the maximum: at most 100 years; choose an earlier instant"
 
 
+@pytest.mark.parametrize(
+    ("wait_ms", "told"),
+    [
+        (250, "250 milliseconds"),
+        (1_000, "1 second"),
+        (1_001, "2 seconds"),
+        (98_401, "1 minute 39 seconds"),
+        (120_000, "2 minutes"),
+    ],
+)
+def test_the_wait_after_too_many_requests_is_told_in_seconds_and_never_too_short(
+    wait_ms: int, told: str
+) -> None:
+    error = RateLimited(wait_ms)
+    assert str(error) == f"too many requests; try again after {told}"
+    assert error.retry_after_ms == wait_ms
+
+
 def test_limits_of_owners_are_told_with_the_level_that_says_so(bench: Bench) -> None:
     set_policy(bench, "namespace", "public/default", max_pending_per_owner=1)
     set_policy(bench, "broker", "", accept_per_second=0.5, command_per_second=1.0)

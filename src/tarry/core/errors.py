@@ -18,6 +18,7 @@
 level that sets it, such as `namespace public/default`.
 """
 
+from tarry.core.limits import SECOND_MS
 from tarry.core.quantities import duration_in_words, size_in_words
 
 
@@ -122,7 +123,10 @@ class RateLimited(TarryError):
     code = "rate-limited"
 
     def __init__(self, retry_after_ms: int, reason: str = "too many requests") -> None:
-        super().__init__(f"{reason}; try again after {duration_in_words(retry_after_ms)}")
+        # A second more harms nobody, and milliseconds beside minutes are not for people; the number is exact.
+        seconds = -(-retry_after_ms // SECOND_MS)
+        told_ms = seconds * SECOND_MS if retry_after_ms > SECOND_MS else retry_after_ms
+        super().__init__(f"{reason}; try again after {duration_in_words(told_ms)}")
         self.retry_after_ms = retry_after_ms
 
 
