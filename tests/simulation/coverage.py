@@ -45,6 +45,7 @@ KINDS: Final = (
     "messages of several owners wait",
     "several order keys under way",
     "message waits behind another of its order key",
+    "message waits for its namespace's share",
     "group claimed before the others of it",
     "group begun by its leader",
     "claimed message sent in more than one life",
@@ -150,6 +151,8 @@ class Coverage:
             self.met["several order keys under way"] += 1
         if world.chained:
             self.met["message waits behind another of its order key"] += 1
+        if sim.world.shared and sim.world.waiting_for_shares:
+            self.met["message waits for its namespace's share"] += 1
         self._look_at_clock(sim)
 
     def _look_at_clock(self, sim: "Simulation") -> None:

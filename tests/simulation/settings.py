@@ -50,6 +50,11 @@ def dead_block_bits(random: Random) -> int:
     return random.choice((SMALLEST_BLOCK_BITS, SMALLEST_BLOCK_BITS, SMALLEST_BLOCK_BITS, 8))
 
 
+def shared_by_tenants(seed: int) -> bool:
+    """Whether several tenants share this run's server; told by a die of its own, so that earlier seeds mean what they meant."""
+    return Random(f"{seed} shared").random() < 0.5
+
+
 def index_piece(random: Random) -> int:
     """How much this run's index gives at once."""
     return random.choice((1, 3, 1 << 30))

@@ -46,6 +46,7 @@ from tests.simulation.settings import (
     engine_settings,
     index_piece,
     ledger_settings,
+    shared_by_tenants,
     weights,
 )
 
@@ -109,10 +110,13 @@ class Simulation:
             start=False,
         )
 
+        shared = shared_by_tenants(seed)
+
         def make(node: str, log: SimulatedLog | None = None) -> World:
             # Each server has a disk of its own, with faults of its own.
             world = made(seed + ord(node[0]) - ord("a"), log=log, node=node)
             world.outlet = WatchedOutlet(world.outlet, partial(self._launched, world))
+            world.shared = shared
             return world
 
         self._restarts = Random(seed)

@@ -105,7 +105,7 @@ MORE: Final = {
     "engine.backoff_max_ms": "The longest wait between two attempts.",
     "engine.lead_ms": "How far ahead of the clock versions are loaded into the wheel.",
     "engine.wheel_entries": "Maximum number of entries in the wheel, of 18 bytes each; beyond it entries are loaded only as others go out.",
-    "engine.concurrency": "Maximum number of calls of other systems under way; a broker takes many messages in one call.",
+    "engine.concurrency": "Maximum number of calls of other systems under way; a broker takes many messages in one call. Tenants share them by namespace.",
     "engine.concurrency_per_host": "Maximum number of calls under way to one destination host, so that a slow host leaves places to others.",
     "engine.attempts": "Number of failed attempts after which a message ends as failed, and goes to the dead-letter topic.",
     "engine.carry_after_ms": "A message still unsent this long after its due time is rewritten at the end of the ledger, so that old segments can be deleted (R9).",

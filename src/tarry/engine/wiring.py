@@ -252,6 +252,7 @@ def wire(given: Surroundings) -> EngineParts:
         seed=given.seed,
         tracing=tracing,
         fresh=fresh,
+        shares=shares,
     )
     upkeep = Upkeep(
         journal=journal,

@@ -189,6 +189,12 @@ class Insides(ABC):
         return sum(len(chain) - 1 for chain in self.flights._chains.values())
 
     @property
+    def waiting_for_shares(self) -> bool:
+        """Whether flights wait although there are places: their namespaces have their shares of these."""
+        boarding = self.flights._boarding
+        return bool(boarding._ready) and boarding._has_place(None)
+
+    @property
     def carried_keys(self) -> Collection[str]:
         """Order keys whose flights are being carried to a later attempt."""
         return self.dispatcher.flights._deferral._held

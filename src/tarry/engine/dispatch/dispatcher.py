@@ -35,6 +35,7 @@ from tarry.engine.flights.holding import Holding
 from tarry.engine.flights.stranded import Stranded
 from tarry.engine.isolation import Isolation
 from tarry.engine.journal.journal import Journal
+from tarry.engine.namespaces.namespace_shares import NamespaceShares
 from tarry.engine.settings import EngineSettings
 from tarry.engine.state.aside import REASON
 from tarry.engine.state.engine_state import EngineState
@@ -79,6 +80,7 @@ class Dispatcher:
         seed: int,
         tracing: Tracing | None,
         fresh: FreshMark | None,
+        shares: NamespaceShares,
     ) -> None:
         self.sent = SentReport(tracing)
         self.end_writer = EndWriter(journal, state, clock, isolation)
@@ -106,6 +108,7 @@ class Dispatcher:
             seed=seed,
             tracing=tracing,
             fresh=fresh,
+            shares=shares,
         )
         self.awaited = AwaitedBodies(bodies, horizon, postponed)
         self.lanes = OverdueLanes()

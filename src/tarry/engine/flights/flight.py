@@ -87,11 +87,13 @@ class Flight:
 class Departure:
     """Flights to one destination that leave in one call of their outlet, in one place."""
 
-    __slots__ = ("away", "flights", "host", "outlet", "room", "room_bytes")
+    __slots__ = ("away", "flights", "host", "namespace", "outlet", "room", "room_bytes")
 
     def __init__(self, first: Flight) -> None:
         self.outlet = first.outlet
         self.host = first.host
+        self.namespace = first.head.namespace
+        """Whose share of the places it is in."""
         self.flights: list[Flight] = []
         self.away = 0
         """How many have not landed."""

@@ -31,6 +31,7 @@ from tarry.engine.flights.stranded import Stranded
 from tarry.engine.flights.verdicts import Verdicts
 from tarry.engine.isolation import Isolation
 from tarry.engine.journal.journal import Journal
+from tarry.engine.namespaces.namespace_shares import NamespaceShares
 from tarry.engine.records.versions import has_expired
 from tarry.engine.settings import EngineSettings
 from tarry.engine.state.engine_state import EngineState
@@ -74,6 +75,7 @@ class Flights:
         seed: int,
         tracing: Tracing | None,
         fresh: FreshMark | None,
+        shares: NamespaceShares,
     ) -> None:
         """`sent` hears of messages that were sent, and when. With `fresh` departures are recorded before they leave (R15)."""
         self.by_seq: dict[int, Flight] = {}
@@ -99,7 +101,7 @@ class Flights:
         self._holding = holding
         self._later = later
         self._failures = failures
-        self._boarding = Boarding(settings.concurrency, settings.concurrency_per_host)
+        self._boarding = Boarding(settings.concurrency, settings.concurrency_per_host, shares.allow)
         self._deferral = Deferral(journal, state, bodies, clock, end_writer, later)
         self.verdicts = Verdicts(
             journal=journal,

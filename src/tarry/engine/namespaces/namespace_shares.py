@@ -1,6 +1,6 @@
-"""Shares by namespace of what a server has a bounded number of: commands, repeats, paused places.
+"""Shares by namespace of what a server has a bounded number of: commands, repeats, paused places, places for sending.
 
-Asked when something is admitted, and never of a record: what was admitted stays, whoever shares the server at a later start.
+Asked when something is taken, and never of a record: what was admitted stays, whoever shares the server at a later start.
 """
 
 from collections.abc import Callable
@@ -16,11 +16,15 @@ class NamespaceShares:
         """`shared`: whether the server has several tenants; one alone has everything."""
         self._shared = shared
 
+    def allow(self, limit: int, taken: int, held: int, more: int = 1) -> bool:
+        """Whether a namespace may have more."""
+        return is_within_share(limit, taken, held, more) or not self._shared()
+
     def check(
         self, namespace: str, limit: int, taken: int, held: int, more: int, what: str, cure: str
     ) -> None:
         """Raise `Conflict` for a namespace that has its share and asks for more."""
-        if self._shared() and not is_within_share(limit, taken, held, more):
+        if not self.allow(limit, taken, held, more):
             raise Conflict(
                 f"{namespace} has its share of {what}, which all namespaces have together: {cure}", "full"
             )
