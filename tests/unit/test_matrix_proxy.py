@@ -9,7 +9,7 @@ from pathlib import Path
 from aiohttp import web
 
 from tests.unit.matrix_kit import bearer, matrix_serving
-from tests.waiting import until
+from tests.waiting import WITHIN_S, until
 
 
 async def test_requests_arrive_as_they_were_sent(tmp_path: Path) -> None:
@@ -250,3 +250,41 @@ async def test_no_path_leads_astray(tmp_path: Path) -> None:
         for path in ("/_matrix/media/v3/download/a/..b", "/_matrix/client/v3/rooms/%21a%2F..%2Fb/state"):
             assert (await serving.client.get(path)).status_code == 200
         assert len(serving.homeserver.got) == 2
+
+
+async def test_slow_requests_of_one_token_leave_connections_to_the_others(tmp_path: Path) -> None:
+    async with (
+        matrix_serving(tmp_path / "data", max_connections=8) as serving,
+        asyncio.timeout(WITHIN_S),
+        asyncio.TaskGroup() as tasks,
+    ):
+        released = asyncio.Event()
+        polls = 0
+
+        async def serve(request: web.Request) -> web.StreamResponse:
+            nonlocal polls
+            if request.path.endswith("/sync"):
+                polls += 1
+                await released.wait()
+            return web.json_response({})
+
+        serving.homeserver.serve = serve
+        host, port = serving.client.base_url.host, serving.client.base_url.port
+
+        async def poll(token: str) -> tuple[int, bytes]:
+            reader, writer = await asyncio.open_connection(host, port)
+            head = f"GET /_matrix/client/v3/sync HTTP/1.1\r\nHost: x\r\nConnection: close\r\nAuthorization: Bearer {token}\r\n\r\n"
+            writer.write(head.encode())
+            answer = await reader.read()
+            writer.close()
+            return int(answer.split()[1]), answer.partition(b"\r\n\r\n")[2]
+
+        waiting = [tasks.create_task(poll("ann-token")) for _ in range(4)]
+        await until(lambda: polls == 4)
+        status, body = await poll("ann-token")
+        assert (status, b"M_LIMIT_EXCEEDED" in body, b"retry_after_ms" in body) == (429, True, True)
+        waiting.append(tasks.create_task(poll("bob-token")))
+        await until(lambda: polls == 5)
+        released.set()
+        assert {status for status, _ in await asyncio.gather(*waiting)} == {200}
+        assert (await poll("ann-token"))[0] == 200

@@ -136,6 +136,10 @@ class Unavailable(TarryError):
     code = "unavailable"
 
 
+class OverShare(Unavailable):
+    """Cannot be taken now, because whoever asks has its share of what there is."""
+
+
 class Damage(TarryError):
     """Stored bytes differ from those that were written. Names the file and the place in it."""
 

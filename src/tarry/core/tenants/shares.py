@@ -6,7 +6,7 @@ one half of the rest, and whoever comes later still finds some. Where there is n
 
 from collections import Counter
 
-from tarry.core.errors import Unavailable
+from tarry.core.errors import OverShare, Unavailable
 from tarry.core.tenants.access import Access, Caller
 
 
@@ -18,8 +18,8 @@ def is_within_share(limit: int, taken: int, held: int, more: int = 1) -> bool:
 class Shares:
     """A bounded number of places that all tokens share."""
 
-    def __init__(self, limit: int, what: str, access: Access) -> None:
-        """`what` they are for, in the plural; they are shared while there are several tokens."""
+    def __init__(self, limit: int, what: str, access: Access | None) -> None:
+        """`what` they are for, in the plural; shared while there are several tokens, and always without a list of these."""
         self._limit = limit
         self._what = what
         self._access = access
@@ -27,13 +27,14 @@ class Shares:
         self.taken = 0
 
     def take(self, caller: Caller) -> None:
-        """Take a place for a caller; raises `Unavailable`."""
+        """Take a place for a caller; raises `Unavailable`, and of that `OverShare` for whoever has its share."""
         free = self._limit - self.taken
         if free <= 0:
             raise Unavailable(f"all {self._limit} {self._what} are taken; try again in a moment")
         held = self._held[caller.name]
-        if len(self._access.tokens) > 1 and not is_within_share(self._limit, self.taken, held):
-            raise Unavailable(
+        shared = self._access is None or len(self._access.tokens) > 1
+        if shared and not is_within_share(self._limit, self.taken, held):
+            raise OverShare(
                 f"the token {caller.name} has {held} {self._what}, which is its share of {self._limit} while others"
                 " may want some; end one first"
             )

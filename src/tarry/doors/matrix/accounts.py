@@ -13,6 +13,7 @@ from urllib.parse import urlencode
 import msgspec
 from msgspec import Struct
 
+from tarry.core.tenants.access import ANYBODY, Caller
 from tarry.core.time.clock import Clock
 from tarry.core.unreadable import UNREADABLE
 from tarry.doors.matrix.errors import MatrixError
@@ -119,6 +120,15 @@ def token_of(request: MatrixRequest) -> bytes:
     if not token.isascii() or not token.decode().isprintable():
         raise MatrixError(401, "M_UNKNOWN_TOKEN", "Unrecognised access token.")
     return token
+
+
+def holder_of(request: MatrixRequest) -> Caller:
+    """Whose request it is, where connections are shared: its token's, or anybody's if it shows none that can be one."""
+    try:
+        token = token_of(request)
+    except MatrixError:
+        return ANYBODY
+    return Caller(_digest(token, "").hex(), frozenset(), None)
 
 
 def _masquerade(request: MatrixRequest) -> str:

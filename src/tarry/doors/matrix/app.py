@@ -11,7 +11,7 @@ from urllib.parse import unquote_to_bytes
 
 from tarry.core.errors import TarryError
 from tarry.core.telemetry.faults import told
-from tarry.doors.matrix.accounts import Accounts
+from tarry.doors.matrix.accounts import Accounts, holder_of
 from tarry.doors.matrix.departures import Departures
 from tarry.doors.matrix.errors import MatrixError, explain, internal, unrecognised
 from tarry.doors.matrix.features import Features
@@ -104,6 +104,7 @@ class MatrixApp:
 
     def open(self, request: Request) -> Endpoint:
         """The endpoint of a request: one of the door's own, or the proxy's. Who shows no token is refused at the head."""
+        request.caller = holder_of(MatrixRequest(request, {}))
         found = self._routes.find(request.path)
         if found is None or not _is_own(found[0].rows, request.query):
             if not is_passed_on(request.path) or _would_be_sent_at_once(request):

@@ -11,6 +11,7 @@ from tarry.core.errors import (
     Forbidden,
     Invalid,
     NotFound,
+    OverShare,
     RateLimited,
     TarryError,
     TooLarge,
@@ -41,6 +42,9 @@ class MatrixError(TarryError):
         self.body: dict[str, Any] = {"errcode": errcode, "error": text, **(fields or {})}
         self.headers = headers or []
 
+
+SHARE_RETRY_MS: Final = 1_000
+"""So long whoever has too many requests under way should wait; nobody knows when one of them ends."""
 
 NOT_FOUND: Final = "There is no such delayed event."
 
@@ -98,6 +102,7 @@ _EXPLAINED: Final[dict[type[TarryError], Callable[[Any, Speech], MatrixError]]] 
     NotFound: lambda _error, _: not_found(),
     Conflict: _conflict,
     Forbidden: lambda error, _: MatrixError(403, "M_FORBIDDEN", str(error)),
+    OverShare: lambda _, __: limited(SHARE_RETRY_MS, "Too many requests at one time."),
     Unavailable: lambda error, _: MatrixError(503, "M_UNKNOWN", str(error), None, [(b"retry-after", b"1")]),
 }
 

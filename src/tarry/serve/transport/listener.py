@@ -49,10 +49,12 @@ class Listener:
         return f"{'https' if self._settings.tls_cert else 'http'}://{shown(self._socket.getsockname())}"
 
     async def start(self, app: Application, access: Access | None = None) -> None:
-        """Begin to accept, for an application; those who have this access share the connections that have requests."""
+        """Begin to accept, for an application, whose callers share the connections that have requests.
+
+        They do while this access has several tokens, or always if the tokens are not known here.
+        """
         assert self._socket is not None, "bind first"
-        if access is not None:
-            self._shares = Shares(self._part.limit, "requests under way", access)
+        self._shares = Shares(self._part.limit, "requests under way", access)
         self._app = app
         heads = Heads()
 
