@@ -43,7 +43,9 @@ run: .base .java ## start Tarry here: server and pipeline (ARGS="--data DIR ..."
 
 .PHONY: test
 test: .dev .java .browser .linters ## everything that must hold before a push: lint, then all tests but the soak
-	@$(BIN)/python -m tests.pipeline.archive & $(MAKE) lint; code=$$?; wait; exit $$code
+	@# Beside the types, which take one core: what the workers would each make for themselves, Spark's archive and bytecode.
+	@($(BIN)/python -m tests.pipeline.archive; $(BIN)/python -m pytest --collect-only -qq >/dev/null) & \
+		$(MAKE) lint; code=$$?; wait; exit $$code
 	@$(BIN)/python -m pytest $(PARALLEL) $(ARGS)
 
 .PHONY: lint

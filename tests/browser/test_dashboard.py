@@ -390,9 +390,19 @@ FAINT = """
 """Figures on the cells of a picture that can hardly be read: axe compares them with what is behind the picture."""
 
 
+SHIFTS = """
+    return new Promise((done) => {
+        let sum = 0;
+        new PerformanceObserver((list) => { for (const one of list.getEntries()) sum += one.value; }).observe({ type: "layout-shift", buffered: true });
+        setTimeout(() => done(sum), 300);
+    });
+"""
+"""How much of the page has moved since it was opened."""
+
+
 @pytest.mark.parametrize("phone", [True, False], ids=["phone", "desk"])
 @pytest.mark.parametrize(("role", "page", "words"), VIEWS, ids=VIEW_IDS)
-def test_every_page_is_for_everybody(
+def test_every_page_is_for_everybody_and_nothing_moves_while_it_comes(
     dashboard: Dashboard, audit: Audit, role: str | None, page: str, words: str, phone: bool
 ) -> None:
     tab = dashboard.tab
@@ -401,6 +411,8 @@ def test_every_page_is_for_everybody(
         if not dark:
             dashboard.open(role, page)
             tab.sees(words)
+            moved: Any = tab.run(SHIFTS)
+            assert moved < 0.02
             wide: Any = tab.run("return [document.documentElement.scrollWidth, innerWidth]")
             assert wide[0] <= wide[1], "it goes beyond the screen"
         assert tab.run(DARKNESS) is dark

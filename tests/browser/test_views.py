@@ -8,9 +8,7 @@ from datetime import UTC, datetime
 from http.server import HTTPServer
 from typing import Any
 
-import pytest
-
-from tests.browser.conftest import VIEW_IDS, VIEWS, Busy, Dashboard
+from tests.browser.conftest import Busy, Dashboard
 
 
 def found(dashboard: Dashboard) -> list[list[str]]:
@@ -685,27 +683,3 @@ def test_instants_are_shown_and_typed_in_the_zone_that_was_chosen(dashboard: Das
     tab.sees("15 Jan 2031, 12:00:00")
     assert dashboard.message(ids[0])["due_at_ms"] == datetime(2031, 1, 15, 17, tzinfo=UTC).timestamp() * 1_000
     tab.run("localStorage.clear()")
-
-
-# Everybody's eyes
-
-SHIFTS = """
-    return new Promise((done) => {
-        let sum = 0;
-        new PerformanceObserver((list) => { for (const one of list.getEntries()) sum += one.value; }).observe({ type: "layout-shift", buffered: true });
-        setTimeout(() => done(sum), 300);
-    });
-"""
-
-
-@pytest.mark.parametrize("phone", [False, True], ids=["desk", "phone"])
-@pytest.mark.parametrize(("role", "page", "words"), VIEWS, ids=VIEW_IDS)
-def test_nothing_moves_while_a_page_comes(
-    dashboard: Dashboard, role: str | None, page: str, words: str, phone: bool
-) -> None:
-    tab = dashboard.tab
-    tab.look(*((390, 844) if phone else (1280, 900)), phone=phone)
-    dashboard.open(role, page)
-    tab.sees(words)
-    moved: Any = tab.run(SHIFTS)
-    assert moved < 0.02
