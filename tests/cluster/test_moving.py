@@ -35,14 +35,23 @@ def move(server: ClusterServer, *arguments: str) -> "subprocess.CompletedProcess
 
 
 def schedule(server: ServerProcess, receiver: Receiver, names: list[str], delay_ms: int) -> dict[str, str]:
-    """Messages whose bodies are their names; their ids."""
+    """Messages whose bodies are their names; their ids. A disk that is slower than the requests is given time."""
     with httpx.Client(base_url=server.url, timeout=20, trust_env=False) as client:
-        return {
-            name: client.post(
-                "/v1/messages", json={"destination": receiver.url, "payload": name, "delay_ms": delay_ms}
-            ).json()["id"]
-            for name in names
-        }
+        return {name: _taken(server, client, receiver.url, name, delay_ms) for name in names}
+
+
+def _taken(server: ServerProcess, client: httpx.Client, url: str, name: str, delay_ms: int) -> str:
+    """The id of a message, once the server has taken it."""
+    answers: list[httpx.Response] = []
+
+    def is_taken() -> bool:
+        body = {"destination": url, "payload": name, "delay_ms": delay_ms}
+        answers.append(client.post("/v1/messages", json=body))
+        assert answers[-1].status_code in (201, 503), answers[-1].text
+        return answers[-1].status_code == 201
+
+    wait_until(is_taken, server.said)
+    return str(answers[-1].json()["id"])
 
 
 def send(server: ServerProcess, receiver: Receiver, ids: dict[str, str]) -> None:
