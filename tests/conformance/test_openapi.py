@@ -97,7 +97,7 @@ def client(server: ServerProcess) -> Iterator[httpx.Client]:
 
 @pytest.fixture(scope="module")
 def session() -> Iterator[requests.Session]:
-    """What schemathesis makes its requests with: one of its own for each would connect anew each time."""
+    """A session of connections that are kept: without one, schemathesis connects anew for each request."""
     with requests.Session() as session:
         session.trust_env = False
         yield session
