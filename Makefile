@@ -20,7 +20,7 @@ BIN := .venv/bin
 CODE := $(wildcard src tests bench demo tools examples)
 
 # Workers get whole files, or folders that share something costly, those that take longest first (tests/conftest.py).
-# There are more of them than cores, since a third of the time of four is spent waiting, for an instant or a server.
+# There are more of them than cores, since four left two of them idle for almost a third of the time, waiting for an instant or a server.
 WORKERS ?= 6
 # A worker that dies is not replaced: the run fails and says which test it was at, instead of waiting for it.
 PARALLEL := -n $(WORKERS) --dist loadfile --no-loadscope-reorder --max-worker-restart 0
@@ -42,7 +42,7 @@ run: .base .java ## start Tarry here: server and pipeline (ARGS="--data DIR ..."
 	@exec $(BIN)/tarry up $(ARGS)
 
 .PHONY: test
-test: .dev .java .browser .linters ## everything that must hold before a push: lint, then all tests but the soak (a quarter of an hour on two cores)
+test: .dev .java .browser .linters ## everything that must hold before a push: lint, then all tests but the soak
 	@# Beside the types, which take one core: what the workers would each make for themselves, Spark's archive and bytecode.
 	@($(BIN)/python -m tests.pipeline.archive; $(BIN)/python -m pytest --collect-only -qq >/dev/null) & \
 		$(MAKE) lint; code=$$?; wait; exit $$code
