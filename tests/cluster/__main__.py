@@ -8,6 +8,7 @@ says.
 import argparse
 import random
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -49,7 +50,13 @@ def main() -> int:
         minutes, seconds = divmod(int(time.monotonic() - began), 60)
         print(f"{minutes:3}:{seconds:02} {line}", flush=True)
 
-    offenders = run(ClusterCampaign(folder, seed, faults), go_on, say)
+    # Ended by whoever began it, it ends what it has begun.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    campaign = ClusterCampaign(folder, seed, faults)
+    try:
+        offenders = run(campaign, go_on, say)
+    finally:
+        print("", *campaign.figures(), sep="\n", flush=True)
     if offenders:
         print(f"{len(offenders)} offenders; everything is kept in {folder}:", *offenders, sep="\n  ")
         return 1

@@ -10,9 +10,10 @@ import json
 import random
 import threading
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from itertools import count, pairwise
 from pathlib import Path
 from typing import Final
@@ -24,12 +25,12 @@ from tarry.ledger.follow import FolderFollower
 from tarry.pipeline.stream import Tables
 from tests.cluster.balancer import Balancer
 from tests.cluster.brokers import Brokers
-from tests.cluster.faults import FAULTS, Fault, Scene
+from tests.cluster.faults import FAULTS, STEP_MS, Fault, Scene
 from tests.cluster.links import Network
 from tests.cluster.pairs import DaprPair, MatrixPair, Pair, PulsarPair
 from tests.cluster.servers import ClusterServer, service_url
 from tests.crash.audit import counted, missing
-from tests.crash.books import now_ms
+from tests.crash.books import WrongClock, now_ms
 from tests.crash.campaign import BUSY_ENGINE, Load, tracebacks
 from tests.crash.driver import DriverProcess
 from tests.crash.producers import Producer
@@ -52,7 +53,13 @@ DISK: Final = "512m"
 """The size of a file system that each broker gets for itself where a fault fills one; it is given back at the end."""
 ON_TIME_MS: Final = 500
 """A delivery that is no later than this counts as on time."""
-SETTLE_WITHIN_S: Final = 60.0
+WAIT_S: Final = 180.0
+"""Until a cluster is whole, on a busy machine."""
+SLOW_S: Final = 20.0
+"""After so long it is told what has not come yet, and up to so many of it."""
+MISSED: Final = 8
+SETTLE_WITHIN_S: Final = 240.0
+"""A message that has not come by then counts as lost; how long it took is told of each round."""
 SHOWN: Final = {"lost": "lost", "early": "early", "doubled": "doubled", "after_a_cancel": "after a cancel"}
 """Rules whose offenders each round counts by name, and their words."""
 
@@ -64,6 +71,28 @@ class ClusterProducer(Producer):
 
     pause_s = 0.3
     refused_may_be_done = True
+
+
+@dataclass(frozen=True)
+class Round:
+    """The figures of one round."""
+
+    fault: str
+    taken_over_s: float | None
+    """After so long the standby was ready; None if it had no reason to take over."""
+    silent_s: float
+    """The longest time in which nothing came when it was due."""
+    settled_s: float
+    """So long after the producers' last word all had come."""
+    offences: Counter[str]
+    """By rule."""
+
+    def __str__(self) -> str:
+        taken = (
+            "not taken over" if self.taken_over_s is None else f"taken over after {self.taken_over_s:.1f} s"
+        )
+        offences = ", ".join(f"{words} {self.offences[rule]}" for rule, words in SHOWN.items())
+        return f"{self.fault}: {taken}, silent for {self.silent_s:.1f} s, all there after {self.settled_s:.1f} s; {offences}"
 
 
 class ClusterCampaign(Load):
@@ -90,13 +119,15 @@ class ClusterCampaign(Load):
         ]
         self._matrix = MatrixPair(self._network, folder, seed)
         for server in self.servers:
+            if any(fault.steps for fault in faults):
+                server.set_wrong(0)
             server.doors["matrix"] = free_port()
             server.file.write_text(server.config + self._matrix.config(server.doors["matrix"]))
         self.balancer = Balancer(self._network, [server.backend for server in self.servers])
         super().__init__(f"http://127.0.0.1:{self.balancer.port('http')}", seed)
         self._faults: list[Fault] = []
         """The ones whose turn is still to come."""
-        self._round = 0
+        self.rounds: list[Round] = []
         self._line = ""
         self._unbalanced: list[str] = []
         self._matrix.url = f"http://127.0.0.1:{self.balancer.port('matrix')}"
@@ -105,6 +136,8 @@ class ClusterCampaign(Load):
             DaprPair(self.balancer.port("dapr"), self.balancer.port("dapr_grpc"), seed),
             self._matrix,
         ]
+        for pair in self._pairs:
+            pair.wrong_by = self.books.wrong_by
 
     def begin(self) -> None:
         """Start everything."""
@@ -143,13 +176,14 @@ class ClusterCampaign(Load):
         if not self._faults:
             self._faults = self._random.sample(self._all_faults, len(self._all_faults))
         fault = self._faults.pop()
-        self._round += 1
         self._produce()
         time.sleep(self._random.uniform(0.5, 2.0))
         scene = self._scene()
         struck_ms = now_ms()
         # Whatever the fault may explain happens until the cluster is whole again.
         self.books.kills.append(struck_ms)
+        if fault.steps:
+            self.books.wrong_clocks.append(WrongClock(struck_ms, STEP_MS))
         with fault.strike(scene):
             if fault.moves:
                 self._wait(lambda: self._ready() == [scene.standby], f"{scene.standby.name} to take over")
@@ -160,17 +194,30 @@ class ClusterCampaign(Load):
         time.sleep(0.5)
         produced_ms = now_ms()
         self._pause_producers()
-        deadline = time.monotonic() + SETTLE_WITHIN_S
-        while self._missing() and time.monotonic() < deadline:
+        began_s = time.monotonic()
+        told: list[str] = []
+        while (missed := self._missing()) and time.monotonic() < began_s + SETTLE_WITHIN_S:
             self._supervise()
             time.sleep(0.25)
-        told = f"taken over after {moved_s:.1f} s" if fault.moves else "not taken over"
-        self._line = (
-            f"round {self._round}: {fault.name}: {told}, "
-            f"silent for {self._silence_s(struck_ms, produced_ms):.1f} s; {self._judged()}"
+            if not told and time.monotonic() > began_s + SLOW_S:
+                told = missed[:MISSED]
+                print(f"{len(missed)} are not there after {SLOW_S:.0f} s:", *told, sep="\n  ", flush=True)
+        settled_s = time.monotonic() - began_s
+        for wrong in self.books.wrong_clocks:
+            wrong.to_ms = min(wrong.to_ms, now_ms())
+        self.rounds.append(
+            Round(
+                fault.name,
+                moved_s if fault.moves else None,
+                self._silence_s(struck_ms, produced_ms),
+                settled_s,
+                self._judged(),
+            )
         )
+        self._line = f"round {len(self.rounds)}: {self.rounds[-1]}"
 
-    def _judged(self) -> str:
+    def _judged(self) -> Counter[str]:
+        """Offenders by rule. With any, the campaign ends after this round."""
         found = counted(self.books)
         beside: dict[str, dict[str, list[str]]] = {}
         for pair in self._pairs:
@@ -178,8 +225,9 @@ class ClusterCampaign(Load):
             found += Counter({rule: len(labels) for rule, labels in offences.items()})
             beside[pair.door] = {rule: labels for rule, labels in offences.items() if labels}
         if found:
-            self.books.complaints.append(f"after round {self._round}: {dict(found)}, of them {beside}")
-        return ", ".join(f"{words} {found[rule]}" for rule, words in SHOWN.items())
+            told = f"after round {len(self.rounds) + 1}: {dict(found)}, of them {beside}"
+            self.books.complaints.append(told)
+        return found
 
     def _missing(self) -> list[str]:
         return missing(self.books) + [label for pair in self._pairs for label in pair.missing]
@@ -232,7 +280,11 @@ class ClusterCampaign(Load):
             self._supervise()
             return look()
 
-        wait_until(looked, lambda: f"waited for {what}: {[server.said()[-2000:] for server in self.servers]}")
+        def stuck() -> str:
+            said = [server.stuck()[-9_000:] for server in self.servers if not server.ended]
+            return "\n\n".join([f"waited for {what}", *said])
+
+        wait_until(looked, stuck, WAIT_S)
 
     def _wait_whole(self) -> None:
         """Wait until one server owns the ledger, the other stands by, and all brokers are in sync."""
@@ -292,6 +344,15 @@ class ClusterCampaign(Load):
             f"{self._line}\n       {super().summary()}; {'; '.join(pair.summary() for pair in self._pairs)}"
         )
 
+    def figures(self) -> list[str]:
+        """The rounds in figures, a line for each fault."""
+        by_fault: defaultdict[str, list[Round]] = defaultdict(list)
+        for one in self.rounds:
+            by_fault[one.fault].append(one)
+        return [f"{fault}: {_figures(rounds)}" for fault, rounds in sorted(by_fault.items())] + [
+            f"all: {_figures(self.rounds)}"
+        ]
+
     def end(self) -> None:
         """Stop everything that still runs."""
         for pair in self._pairs:
@@ -303,3 +364,14 @@ class ClusterCampaign(Load):
         self.brokers.stop()
         self._network.close()
         self._disks.close()
+
+
+def _figures(rounds: Sequence[Round]) -> str:
+    taken = [one.taken_over_s for one in rounds if one.taken_over_s is not None]
+    offences = sum((one.offences for one in rounds), Counter[str]())
+    return (
+        f"{len(rounds)} rounds, {len(taken)} takeovers (longest {max(taken, default=0.0):.1f} s), "
+        + ", ".join(f"{words} {offences[rule]}" for rule, words in SHOWN.items())
+        + f", longest silence {max((one.silent_s for one in rounds), default=0.0):.1f} s"
+        + f", longest until all there {max((one.settled_s for one in rounds), default=0.0):.1f} s"
+    )

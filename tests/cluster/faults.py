@@ -15,6 +15,9 @@ from tests.cluster.servers import ClusterServer
 from tests.disks import fill
 from tests.waiting import wait_until
 
+STEP_MS: Final = 3_000
+"""By so much a clock is set wrong: far more than what the engine takes for slack here, and so little that all comes within a round."""
+
 
 @dataclass(frozen=True)
 class Scene:
@@ -46,6 +49,8 @@ class Fault:
     """Whether the standby takes the ledger over while it lasts."""
     fills: bool = False
     """Whether it fills a disk, so that brokers need small ones."""
+    steps: bool = False
+    """Whether it sets a server's clock wrong, by `STEP_MS`, so that servers need clocks of their own."""
 
 
 @contextmanager
@@ -89,6 +94,14 @@ def _unreached(broker: Broker) -> Iterator[None]:
     yield
     for link in broker.inbound:
         link.heal()
+
+
+@contextmanager
+def _set_wrong(server: ClusterServer, ms: int) -> Iterator[None]:
+    """A server whose wall clock is wrong, and is set right in the end."""
+    server.set_wrong(ms)
+    yield
+    server.set_wrong(0)
 
 
 @contextmanager
@@ -146,6 +159,20 @@ FAULTS: Final = (
         "standby and leading broker killed",
         lambda scene: _both(_killed(scene.standby), _killed(scene.leader)),
         moves=False,
+    ),
+    Fault("owner's clock ahead", lambda scene: _set_wrong(scene.owner, STEP_MS), moves=False, steps=True),
+    Fault("owner's clock back", lambda scene: _set_wrong(scene.owner, -STEP_MS), moves=False, steps=True),
+    Fault(
+        "owner killed, standby's clock ahead",
+        lambda scene: _both(_set_wrong(scene.standby, STEP_MS), _killed(scene.owner)),
+        moves=True,
+        steps=True,
+    ),
+    Fault(
+        "owner killed, standby's clock back",
+        lambda scene: _both(_set_wrong(scene.standby, -STEP_MS), _killed(scene.owner)),
+        moves=True,
+        steps=True,
     ),
     Fault("leading broker's disk full", lambda scene: _full(scene.leader), moves=False, fills=True),
 )  # fmt: skip

@@ -9,6 +9,7 @@ import random
 import threading
 from abc import ABC, abstractmethod
 from collections import defaultdict
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -41,6 +42,8 @@ class Pair(ABC):
         self._places: defaultdict[str, set[object]] = defaultdict(set)
         """The ids under which each message came: two ids are two messages."""
         self._early: list[str] = []
+        self.wrong_by: Callable[[int], int] = lambda at_ms: 0
+        """By how much the clock of a server may be wrong at an instant."""
         self._sending = threading.Event()
         self._closing = threading.Event()
 
@@ -91,7 +94,8 @@ class Pair(ABC):
             self._closing.wait(PAUSE_S)
 
     def _came(self, label: str, place: object) -> None:
-        if now_ms() < self._due[label]:
+        at_ms = now_ms()
+        if at_ms + self.wrong_by(at_ms) < self._due[label]:
             self._early.append(label)
         self._places[label].add(place)
 

@@ -11,6 +11,7 @@ import httpx
 
 from tests.cluster.balancer import Backend
 from tests.cluster.brokers import Brokers
+from tests.cluster.set_wrong import FILE
 from tests.processes import ROOT, ServerProcess, free_port
 from tests.waiting import wait_until
 
@@ -29,15 +30,18 @@ class ClusterServer(ServerProcess):
         session_ms: int = SESSION_MS,
         further: str = "",
         access: str = "",
+        segment_bytes: int = 1 << 20,
     ) -> None:
         """`further` settings begin in the table `cluster`; `access` is what the brokers want beyond their addresses."""
         if "," not in brokers:
             self.program = (str(ROOT / "tests" / "cluster" / "lenient.py"),)
+        self._wrong_by: Path | None = None
+        """The file that says by how much its clock is wrong, if it has one of its own."""
         self.doors = {door: free_port() for door in ("http", "pulsar", "dapr", "dapr_grpc")}
         """The port of each door."""
         config = f"""
 [ledger]
-segment_bytes = 1048576
+segment_bytes = {segment_bytes}
 log = "kafka"
 topic = "{topic}"
 [ledger.kafka]
@@ -61,6 +65,20 @@ allow = ["127.0.0.0/8"]
         super().__init__(folder, config, port=self.doors["http"])
         self.config = config
         self.url = f"http://127.0.0.1:{self.port}"
+
+    def launch(self, *, wrapper: Sequence[str] = (), arguments: Sequence[str] = (), **settings: str) -> None:
+        """Start it and do not wait, with its own clock if it has one."""
+        own = {} if self._wrong_by is None else {FILE: str(self._wrong_by)}
+        super().launch(wrapper=wrapper, arguments=arguments, **own | settings)
+
+    def set_wrong(self, ms: int) -> None:
+        """Have its wall clock be wrong by so much; the first time, from its next start on."""
+        if self._wrong_by is None:
+            self._wrong_by = self.folder.with_name(f"{self.name}.clock")
+            self.program = (str(ROOT / "tests" / "cluster" / "set_wrong.py"),)
+        draft = self._wrong_by.with_suffix(".draft")
+        draft.write_text(str(ms))
+        draft.rename(self._wrong_by)
 
     @property
     def name(self) -> str:
@@ -97,10 +115,10 @@ allow = ["127.0.0.0/8"]
 
     def wait_owner(self) -> None:
         """Wait until it owns the ledger and is ready."""
-        wait_until(lambda: self.owns or self.ended, self._stuck)
+        wait_until(lambda: self.owns or self.ended, self.stuck)
         assert not self.ended, self.said()
 
-    def _stuck(self) -> str:
+    def stuck(self) -> str:
         """Everything that it said, and the stacks of its threads, for which it is aborted."""
         self.signal(signal.SIGABRT)
         self.reap()
@@ -128,13 +146,20 @@ def service_url(servers: Sequence[ClusterServer]) -> str:
 
 @contextlib.contextmanager
 def two_servers(
-    folder: Path, cluster: Brokers, topic: str, session_ms: int = SESSION_MS, further: str = ""
+    folder: Path,
+    cluster: Brokers,
+    topic: str,
+    session_ms: int = SESSION_MS,
+    further: str = "",
+    segment_bytes: int = 1 << 20,
 ) -> Iterator[list[ClusterServer]]:
     """An owner and a standby, in this order."""
     key = folder / "key"
     key.write_bytes(os.urandom(32))
     servers = [
-        ClusterServer(folder / name, cluster.addresses, topic, key, session_ms, further)
+        ClusterServer(
+            folder / name, cluster.addresses, topic, key, session_ms, further, segment_bytes=segment_bytes
+        )
         for name in ("a", "b")
     ]
     try:

@@ -11,7 +11,7 @@ line for each offender. What has no answer may or may not have happened; everyth
     acknowledged                     not received by a request that began after the answer
     of a group                       one delivered at the most; one, if all were answered
     a batch cancelled                none of it published after that; the others are as many as was answered
-    anything                         not before its due instant
+    anything                         not before its due instant, by a clock that a fault may have set wrong
 """
 
 from bisect import bisect_left, bisect_right
@@ -88,6 +88,10 @@ class View:
             and message.is_due
         )
 
+    def is_early(self, at_ms: int, floor_ms: int) -> bool:
+        """Whether something came before the earliest instant that is allowed."""
+        return at_ms < floor_ms and at_ms + self.books.wrong_by(at_ms) < floor_ms
+
     def killed_between(self, from_ms: int, to_ms: int) -> bool:
         """Whether a kill was under way at some instant of this time."""
         kills = self.books.kills
@@ -119,7 +123,7 @@ def _doubled(view: View) -> Iterator[str]:
 def _early(view: View) -> Iterator[str]:
     for entry in view.entries:
         message = view.messages.get(entry.label or "")
-        if message is not None and entry.published_at_ms < message.lowest_due_ms:
+        if message is not None and view.is_early(entry.published_at_ms, message.lowest_due_ms):
             early_ms = message.lowest_due_ms - entry.published_at_ms
             yield f"{entry.label} was published {early_ms} ms early; {message.commands}"
     for receipt in view.books.receipts:
@@ -128,7 +132,7 @@ def _early(view: View) -> Iterator[str]:
         floor_ms = message.lowest_due_ms if message else 0
         if publication is not None and receipt.subscription not in IN_ORDER:
             floor_ms = publication.floor_ms
-        if receipt.received_at_ms < floor_ms:
+        if view.is_early(receipt.received_at_ms, floor_ms):
             yield (
                 f"{receipt.label} was received {floor_ms - receipt.received_at_ms} ms early by {receipt.subscription}"
             )
@@ -136,7 +140,7 @@ def _early(view: View) -> Iterator[str]:
         message = view.messages.get(label)
         for arrival in arrivals:
             floor_ms = 0 if message is None else message.lowest_due_at(arrival.at_ms)
-            if arrival.at_ms < floor_ms:
+            if view.is_early(arrival.at_ms, floor_ms):
                 yield f"{label} arrived {floor_ms - arrival.at_ms} ms early; {message}"
 
 

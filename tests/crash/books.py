@@ -149,6 +149,19 @@ class Message:
 
 
 @dataclass(slots=True)
+class WrongClock:
+    """A time in which a server's clock was, or may have been, wrong by so much, either way."""
+
+    from_ms: int
+    by_ms: int
+    to_ms: int = 1 << 60
+
+    def covers(self, at_ms: int) -> bool:
+        """Whether an instant, by either clock, may be in this time."""
+        return self.from_ms - self.by_ms <= at_ms <= self.to_ms + self.by_ms
+
+
+@dataclass(slots=True)
 class Publication:
     """An entry that a producer published directly."""
 
@@ -209,6 +222,8 @@ class Books:
     arrivals: list[Arrival] = field(default_factory=list)
     kills: list[int] = field(default_factory=list)
     """Two instants for each kill, or other fault: before it began, and after all that it may explain."""
+    wrong_clocks: list[WrongClock] = field(default_factory=list)
+    """Times in which what counts is not the clients' clock, but one that was set wrong by a fault."""
     entries: list[Receipt] = field(default_factory=list)
     """Every entry of every topic, in order, as the subscription `ALL` got them."""
     states: dict[str, str] = field(default_factory=dict)
@@ -217,6 +232,10 @@ class Books:
     """Answers that no server should give, written down when they came."""
     refused: int = 0
     """Requests refused for the moment (503, 429); they are allowed."""
+
+    def wrong_by(self, at_ms: int) -> int:
+        """By how much the clock of a server may have been wrong at an instant."""
+        return max((one.by_ms for one in self.wrong_clocks if one.covers(at_ms)), default=0)
 
     def note(self, *messages: Message) -> None:
         """Write down messages that were asked for, each once."""

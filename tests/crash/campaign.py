@@ -299,6 +299,8 @@ def run(campaign: Rounds, go_on: Callable[[int], bool], say: Callable[[str], Non
             campaign.crash()
             crashes += 1
             say(campaign.summary())
+        for line in campaign.books.complaints:
+            say(f"complaint: {line}")
         campaign.drain()
         say(campaign.summary())
         return campaign.offenders()

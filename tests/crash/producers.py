@@ -170,7 +170,8 @@ class Producer(threading.Thread):
         if asked_ms is not None and due_at_ms != asked_ms:
             self._complain(f"{message.label}: asked for {asked_ms}, answered {due_at_ms}")
         if due_at_ms is not None:
-            if due_at_ms < message.floor_ms or due_at_ms > now_ms() + when.get("delay_ms", FAR_MS):
+            latest_ms, wrong_ms = now_ms() + when.get("delay_ms", FAR_MS), self._books.wrong_by(now_ms())
+            if not message.floor_ms - wrong_ms <= due_at_ms <= latest_ms + wrong_ms:
                 self._complain(f"{message.label}: due at {due_at_ms}, not before {message.floor_ms}")
             message.floor_ms = due_at_ms
         self._known.append(message)
