@@ -24,10 +24,9 @@ KEPT = ("normal", "full")
 """The sizes whose results are worth keeping; others are kept only where somebody says where."""
 
 
-def measured(part: Part, plan: Plan, folder: Path, *, peers: bool, command: str) -> Result:
+def measured(run: Run, part: Part, plan: Plan, folder: Path, command: str) -> Result:
     """Measure one part."""
     began_at, began, described = results.now(), time.monotonic(), machine.describe(folder)
-    run = Run(part.name, plan, folder, peers=peers)
     part.measure(run)
     run.say("done")
     took_s = time.monotonic() - began
@@ -101,12 +100,15 @@ def beside_peers(given: argparse.Namespace, plan: Plan, parts: Sequence[Part]) -
     kept = results.load_all(out / "results", NAMES) if out else []
 
     def one(part: Part) -> None:
-        found = measured(part, plan, given.folder, peers=not given.no_peers, command=_command(given))
+        run = Run(part.name, plan, given.folder, peers=not given.no_peers)
+        found = measured(run, part, plan, given.folder, _command(given))
         if out:
             found.save(out / "results")
         kept[:] = [result for result in kept if result.part != part.name] + [found]
         # After each part, so that a run which is broken off has not been for nothing.
         _write(out, kept)
+        if run.failed:
+            raise AssertionError(f"not all of it could be measured: {', '.join(run.failed)}")
 
     failed = _each(parts, one)
     print(_write(out, kept))

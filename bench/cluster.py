@@ -18,7 +18,7 @@ from bench import load_http
 from bench.consumer import poll
 from bench.http_wire import Http, HttpReply, request
 from bench.lateness import burst, steady
-from bench.load_http import HOUR_MS, fill
+from bench.load_http import HOUR_MS, fill, fill_as_taken
 from bench.plan import PAYLOAD_BYTES
 from bench.restart import EVERY_MS, ON_TIME_MS
 from bench.run import TARRY, Run
@@ -29,11 +29,16 @@ from bench.wire import Loaded, connect, drive
 from tests.cluster.brokers import Brokers, brokers
 from tests.cluster.servers import ClusterServer, two_servers
 from tests.processes import ServerProcess
+from tests.waiting import wait_until
 
 LOCAL: Final = "Tarry, ledger on the disk"
 SESSION_MS: Final = 3_000
-WATCH_MS: Final = 20_000
+SEGMENT_BYTES: Final = 64 << 20
+"""The default."""
+WATCH_MS: Final = 14_000
 """How long messages come due while the owner ends."""
+FILL_WITHIN_S: Final = 150.0
+"""So long messages are scheduled that only wait; what an owner has taken by then is how many there are."""
 
 _CONFIG: Final = """
 [ledger]
@@ -52,9 +57,10 @@ def measure(run: Run) -> None:
         with run.place() as place, brokers(place) as kafka:
             for _ in run.turns():
                 _sides(run, kafka)
-                for what, end in (("takeover", ServerProcess.kill), ("hand-over", ServerProcess.stop)):
-                    with run.place() as folder:
-                        run.add(f"cluster {what}", _taken_over(folder, kafka, end))
+                _ended(run, kafka, "takeover", ServerProcess.kill)
+                _ended(run, kafka, "hand-over", ServerProcess.stop)
+            # Once: it takes minutes to have so many.
+            _ended(run, kafka, "takeover pending", ServerProcess.kill, run.plan.restart_pending)
     except pytest.skip.Exception as why:
         run.skip("Kafka", str(why))
 
@@ -76,13 +82,13 @@ def _sides(run: Run, kafka: Brokers) -> None:
     count = run.plan.bursts[0]
     for who in (LOCAL, TARRY):
         for what, load in loads:
-            with run.place() as place:
+            with run.attempt(f"{what}, {who}"), run.place() as place:
                 _prepare(who, place, kafka)
                 _load(run, who, what, load, place)
-        with run.place() as place:
+        with run.attempt(f"burst, {who}"), run.place() as place:
             _prepare(who, place, kafka)
             run.figures.add_lateness(who, f"cluster burst {count}", burst(place, count, PAYLOAD_BYTES)[0])
-        with run.place() as place:
+        with run.attempt(f"steady, {who}"), run.place() as place:
             _prepare(who, place, kafka)
             late = steady(place, run.plan.steady_per_s, run.plan.steady_s, PAYLOAD_BYTES)[0]
             run.figures.add_lateness(who, "cluster steady", late)
@@ -113,18 +119,41 @@ def _load(run: Run, who: str, what: str, load: Load, place: Path) -> None:
         run.add(f"cluster {what} p50 on the disk", float(p50))
 
 
-def _taken_over(folder: Path, kafka: Brokers, end: Callable[[ClusterServer], object]) -> float:
-    """End the owner while messages come due: seconds until the due instant of the first one that is on time again."""
-    with two_servers(folder, kafka, kafka.make_topic(folder.name), SESSION_MS) as (owner, standby):
-        first_ms = time.time_ns() // 1_000_000 + 1_000
-        due = first_ms + np.arange(0, WATCH_MS, EVERY_MS)
-        Http(owner.port).call("PUT", SUBSCRIPTION, {"type": "shared", "start": "earliest"})
-        fill(owner.port, due, PAYLOAD_BYTES)
-        time.sleep(1.0)
-        began_ms = time.time_ns() / 1e6
-        end(owner)
-        standby.wait_owner()
-        late = late_ms(poll(standby.port, len(due)), due.astype(np.float64))
+def _ended(
+    run: Run, kafka: Brokers, what: str, end: Callable[[ClusterServer], object], pending: int = 0
+) -> None:
+    """End the owner while messages come due, and so many more wait that the standby has read."""
+    topic = kafka.make_topic(f"bench-{what.replace(' ', '-')}-{time.time_ns()}")
+    with (
+        run.attempt(what),
+        run.place() as folder,
+        two_servers(folder, kafka, topic, SESSION_MS, segment_bytes=SEGMENT_BYTES) as (owner, standby),
+    ):
+        if pending:
+            later = np.random.default_rng(1).integers(HOUR_MS, 1000 * HOUR_MS, pending)
+            due = time.time_ns() // 1_000_000 + later
+            taken = fill_as_taken(owner.port, due, PAYLOAD_BYTES, FILL_WITHIN_S)
+            run.say(f"{taken:,} of {pending:,} wait")
+            run.add(f"cluster {what} count", taken)
+            # The lag is looked at every second: by then it counts all of them.
+            time.sleep(2.0)
+            wait_until(lambda: standby.figure("tarry_cluster_lag_records") == 0, standby.said)
+        run.add(f"cluster {what}", _until_on_time(owner, standby, end))
+
+
+def _until_on_time(
+    owner: ClusterServer, standby: ClusterServer, end: Callable[[ClusterServer], object]
+) -> float:
+    """Seconds from the end of the owner to the due instant of the first message that is on time again."""
+    first_ms = time.time_ns() // 1_000_000 + 1_000
+    due = first_ms + np.arange(0, WATCH_MS, EVERY_MS)
+    Http(owner.port).call("PUT", SUBSCRIPTION, {"type": "shared", "start": "earliest"})
+    fill(owner.port, due, PAYLOAD_BYTES)
+    time.sleep(1.0)
+    began_ms = time.time_ns() / 1e6
+    end(owner)
+    standby.wait_owner()
+    late = late_ms(poll(standby.port, len(due)), due.astype(np.float64))
     if (late < 0).any():
         raise AssertionError("a message came early")
     on_time = np.flatnonzero((late <= ON_TIME_MS) & (due > began_ms))

@@ -1,5 +1,6 @@
 """Scheduling over HTTP: one by one, as NDJSON, as Arrow. Every answer is checked."""
 
+import http.client
 import json
 import time
 from collections.abc import Iterator
@@ -24,6 +25,9 @@ NDJSON_LINES = 5_000
 NDJSON_CONNECTIONS = 4
 ARROW_ROWS = 50_000
 ARROW_CONNECTIONS = 3
+TAKEN_ROWS = 5_000
+"""Rows of a request that a server may refuse for the moment."""
+MOMENT_S = 0.2
 
 
 def single(port: int, seconds: float, size: int) -> Loaded:
@@ -73,6 +77,31 @@ def fill(port: int, due_at_ms: NDArray[np.int64], size: int) -> None:
     drive(connect(port), requests(), lambda: HttpReply(check))
 
 
+def fill_as_taken(port: int, due_at_ms: NDArray[np.int64], size: int, within_s: float) -> int:
+    """As `fill`, no faster than the server wants, which says so by 503 and `Retry-After`; gives how many it took in that time."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    until_s = time.monotonic() + within_s
+    taken = 0
+    while taken < len(due_at_ms) and time.monotonic() < until_s:
+        body = arrow_body(taken, due_at_ms[taken : taken + TAKEN_ROWS], size)
+        connection.request("POST", f"{BATCH}?destination={DESTINATION}", body, {"content-type": ARROW})
+        answer = connection.getresponse()
+        told = answer.read()
+        if answer.status == 503:
+            time.sleep(float(answer.headers["retry-after"]))
+            continue
+        if answer.status != 200:
+            raise Refused(f"{answer.status}: {told[:500]!r}")
+        with pa.ipc.open_stream(told) as reader:
+            refused = reader.read_all()["error"].drop_null()
+        # A row that was refused for the moment counts with those that come next: one is like another.
+        taken += len(due_at_ms[taken : taken + TAKEN_ROWS]) - len(refused)
+        if len(refused):
+            time.sleep(MOMENT_S)
+    connection.close()
+    return taken
+
+
 def ndjson_body(numbers: range, due_at_ms: NDArray[np.int64], size: int) -> bytes:
     """Lines for messages of these numbers and due instants."""
     return b"".join(
@@ -83,7 +112,12 @@ def ndjson_body(numbers: range, due_at_ms: NDArray[np.int64], size: int) -> byte
 
 
 def arrow_request(first: int, due_at_ms: NDArray[np.int64], size: int) -> bytes:
-    """A batch of messages from a number on; the destination is the request's default."""
+    """A request with a batch of messages; the destination is its default."""
+    return request("POST", f"{BATCH}?destination={DESTINATION}", arrow_body(first, due_at_ms, size), ARROW)
+
+
+def arrow_body(first: int, due_at_ms: NDArray[np.int64], size: int) -> bytes:
+    """A batch of messages from a number on."""
     payloads = [payload(n, size) for n in range(first, first + len(due_at_ms))]
     batch = pa.record_batch(
         [pa.array(payloads, pa.binary()), pa.array(due_at_ms)], names=["payload", "due_at_ms"]
@@ -91,7 +125,8 @@ def arrow_request(first: int, due_at_ms: NDArray[np.int64], size: int) -> bytes:
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, batch.schema) as stream:
         stream.write_batch(batch)
-    return request("POST", f"{BATCH}?destination={DESTINATION}", sink.getvalue().to_pybytes(), ARROW)
+    body: bytes = sink.getvalue().to_pybytes()
+    return body
 
 
 def check_arrow(body: bytes, rows: int) -> None:

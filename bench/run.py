@@ -4,6 +4,7 @@ import shutil
 import sys
 import tempfile
 import time
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -26,6 +27,8 @@ class Run:
         self._part = part
         self._folder = folder.resolve()
         self._began = time.monotonic()
+        self.failed: list[str] = []
+        """Measurements that failed."""
 
     def turns(self) -> Iterator[int]:
         """The repeats. Whoever is compared is measured once in each: their turns alternate."""
@@ -53,6 +56,16 @@ class Run:
         """Leave somebody out, and say why."""
         self.figures.skipped[who] = why
         self.say(f"{who} is skipped: {why}")
+
+    @contextmanager
+    def attempt(self, what: str) -> Iterator[None]:
+        """One measurement of several, whose failure is said and leaves the others what they are worth."""
+        try:
+            yield
+        except Exception as error:  # noqa: BLE001 - whatever it was, it is shown
+            traceback.print_exc()
+            self.failed.append(what)
+            self.skip(what, f"it failed: {str(error).partition(chr(10))[0][:200] or type(error).__name__}")
 
     @contextmanager
     def place(self) -> Iterator[Path]:

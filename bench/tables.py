@@ -232,6 +232,8 @@ def cluster(result: Result) -> list[str]:
     ]
     takeovers = [
         ("from SIGKILL of the owner to the due instant of the first message on time, s", "cluster takeover"),
+        ("… with many pending, s", "cluster takeover pending"),
+        ("… that is so many", "cluster takeover pending count"),
         ("from SIGTERM, s", "cluster hand-over"),
     ]
     text = "All brokers share this machine's processors and disk with the servers and the load."
