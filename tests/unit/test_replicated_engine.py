@@ -8,6 +8,7 @@ import pytest
 from tarry.core.errors import Unavailable
 from tarry.core.messages.delivery import Delivered, Retry
 from tarry.core.messages.message import Message, MessageQuery, OwnedQuery
+from tarry.core.rules.policy import Policy
 from tarry.engine.answer import Answer
 from tarry.engine.engine import Engine
 from tarry.engine.flights.flights import Flights
@@ -296,6 +297,24 @@ def test_once_it_reaches_the_log_again_it_goes_on() -> None:
     assert reader.payloads == [b"entry"]
     assert bench.state(id_) == "scheduled"
     assert bench.engine.trouble is None
+
+
+def test_a_limit_that_is_lifted_in_doubt_gives_all_their_turns_once_it_is_over() -> None:
+    """They were left at the turns that the old limit had given them: late, for hours."""
+    bench = node(SimulatedLog(), "a")
+    bench.ask(bench.engine.set_policy("broker", "", Policy(send_per_second=0.001)))
+    reader = bench.drain("orders")
+    for n in range(5):
+        bench.schedule("orders", payload=b"%d" % n, owner=OWNER, delay_ms=1)
+    bench.wait(100)
+    assert reader.payloads == [b"0"]
+    lifted = bench.engine.set_policy("broker", "", Policy())
+    bench.clock.advance(5_000)
+    bench.commit()
+    assert lifted.settled
+    assert bench.engine.trouble is not None
+    bench.wait(1_000)
+    assert reader.payloads == [b"0", b"1", b"2", b"3", b"4"]
 
 
 def test_a_proof_after_a_time_without_one_has_the_next_turn_come_at_once() -> None:

@@ -5,11 +5,11 @@ before. So a limit that is lifted, raised or lowered is asked again about all th
 were accepted; the registry knows those that were put off by a new version. What is due meanwhile does not wait for that.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Final
 
-from tarry.core.errors import TarryError
+from tarry.core.errors import TarryError, Unavailable
 from tarry.core.limits import HELD_MS
 from tarry.core.messages.ids import Ids
 from tarry.core.messages.lifecycle import State
@@ -68,11 +68,36 @@ class Turns:
                 # The registry tells of its trouble itself.
                 return
             if some is not None:
-                ids = [self._ids.make(origin.seq, origin.fire_at_ms) for origin in some]
-                moved = [self._commands.move(id_, lambda found: self._turn(found, namespace)) for id_ in ids]
-                all_of(moved).then(lambda _: self._give(origins, change, namespace))
+                move(some)
+
+        def turn(found: Found) -> int | None:
+            return self._turn(found, namespace)
+
+        def move(some: list[Key]) -> None:
+            """Give these their turns, again where that was refused while it was not known whose the ledger is."""
+            moved = [self._commands.move(self._ids.make(one.seq, one.fire_at_ms), turn) for one in some]
+
+            def told(_: object) -> None:
+                refused = [
+                    one
+                    for one, answer in zip(some, moved, strict=True)
+                    if type(answer.error()) is Unavailable
+                ]
+                if refused:
+                    self._once_ours(lambda: move(refused))
+                else:
+                    self._give(origins, change, namespace)
+
+            all_of(moved).then(told)
 
         self._upkeep.flush().then(flushed)
+
+    def _once_ours(self, then: Callable[[], None]) -> None:
+        """Do something once another record is durable, which proves whose the ledger is; not if none can be appended."""
+        journal = self._journal
+        self._upkeep.mark(self._clock.now_ms())
+        if journal.effective_seq < journal.next_seq - 1:
+            journal.when_durable(journal.next_seq - 1, lambda error: then() if error is None else None)
 
     def _origins(self) -> Iterator[list[Key]]:
         """Messages that may wait for their turn, by their first versions: from the wheel, then those with a new version."""
