@@ -14,6 +14,7 @@ from tarry.engine.engine import Engine
 from tarry.engine.flights.flights import Flights
 from tarry.engine.journal.tenure import Tenure
 from tarry.engine.queries.commands import Ending
+from tarry.engine.topics.pumping import Pumped, Pumping
 from tarry.ledger.record import Kind
 from tarry.testing.log import SimulatedLog
 from tests.unit.engine_kit import FOREIGN, Bench
@@ -183,6 +184,28 @@ def test_after_a_pause_the_owner_that_still_is_goes_on() -> None:
     assert old.tick() >= 0
     old.rest()
     assert reader.payloads == [b"entry"]
+
+
+def test_doubt_that_begins_while_entries_are_given_out_ends_that_turn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The loop asked the subscriptions that keep back what they have, again and again, and heard of no record any more."""
+    asked: list[Pumped] = []
+    wake = Pumping.wake
+
+    def counted(self: Pumping, sub: Pumped) -> None:
+        asked.append(sub)
+        assert len(asked) < 1_000, "it goes in circles"
+        wake(self, sub)
+
+    bench = node(SimulatedLog(), "a")
+    # A turn that takes long, as on a machine that stops for a moment.
+    bench.subscribe("orders", "a").attach("a", lambda _: bench.clock.advance(60_000)).flow(10)
+    then = bench.reader(bench.subscribe("orders", "b"))
+    monkeypatch.setattr(Pumping, "wake", counted)
+    bench.publish("orders", b"entry")
+    assert then.payloads == [b"entry"]
+    assert asked.count(then.sub) > 1, "it kept back what it had"
 
 
 def cut_off() -> tuple[Bench, str]:

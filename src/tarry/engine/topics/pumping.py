@@ -41,11 +41,14 @@ class Pumping:
         """Give out entries that became visible or ready in this turn."""
         if not self.may_give_out():
             return
-        while self._woken:
+        # Doubt may begin on the way: a subscription that keeps its entries back then has itself woken, and no turn of this loop
+        # ends the doubt.
+        while self._woken and self.may_give_out():
             woken, self._woken = self._woken, {}
             for sub in woken:
                 sub.pump()
-        self._woken, self._unfinished = self._unfinished, {}
+        self._woken |= self._unfinished
+        self._unfinished = {}
 
     @property
     def unfinished(self) -> bool:
