@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Iterator
+from contextlib import closing
 
 import pytest
 
@@ -40,6 +41,17 @@ def read_all(partition: KafkaPartition, offset: int, count: int) -> list[LogReco
     found: list[LogRecord] = []
     wait_until(lambda: len(found.__iadd__(partition.read(offset + len(found), 1.0))) >= count)
     return found
+
+
+def test_a_topic_that_is_made_anew_has_another_identity(one_broker: Brokers, topic: str) -> None:
+    with closing(open_partition(one_broker, topic)) as partition:
+        first = partition.identity()
+        assert first == partition.identity() != ""
+        for future in one_broker.admin.delete_topics([topic]).values():
+            future.result(30)
+        wait_until(lambda: topic not in one_broker.admin.list_topics(timeout=30).topics)
+        one_broker.make_topic(topic, min_insync_replicas="1")
+        assert partition.identity() not in ("", first)
 
 
 def test_records_stand_in_the_order_in_which_they_were_sent(partition: KafkaPartition) -> None:

@@ -119,6 +119,18 @@ def test_a_log_that_ends_before_the_copy_leaves_the_copy_alone(
     assert world.told == []
 
 
+def test_a_topic_that_was_made_anew_and_is_longer_by_now_leaves_the_copy_alone(world: World) -> None:
+    """Its records would be read from the middle on, as if they followed."""
+    world.start().close()
+    files = world.before.files()
+    world.log.identity = "the second"
+    standby = world.start()
+    wait_until(lambda: standby.trouble is not None)
+    assert "the topic was made anew" in str(standby.trouble)
+    standby.close()
+    assert world.before.files() == files
+
+
 @pytest.mark.parametrize("lost", [shortened, made_anew])
 def test_one_that_stands_ends_when_the_log_has_lost_records_and_says_so(
     lost: Callable[[SimulatedLog], None], world: World

@@ -18,6 +18,7 @@ from confluent_kafka import (
     KafkaException,
     Message,
     Producer,
+    TopicCollection,
     TopicPartition,
 )
 from confluent_kafka.admin import AdminClient
@@ -162,6 +163,19 @@ class KafkaPartition:
         with contextlib.suppress(KafkaException):
             self._consuming().commit(offsets=[position], asynchronous=True)
 
+    def identity(self) -> str:
+        """The topic's id; empty where the brokers give none."""
+        try:
+            (asked,) = (
+                self._administering()
+                .describe_topics(TopicCollection([self._topic]), request_timeout=self._answered_within_s)
+                .values()
+            )
+            found = asked.result(self._answered_within_s).topic_id
+        except (KafkaException, TimeoutError) as error:
+            raise Unavailable(f"{self.name} does not tell its id: {told(error)}") from None
+        return str(found) if found.get_most_significant_bits() or found.get_least_significant_bits() else ""
+
     def ends(self) -> tuple[int, int]:
         """The first offset that has not been trimmed, and the one after the last committed record."""
         where = TopicPartition(self._topic, self._partition)
@@ -172,11 +186,13 @@ class KafkaPartition:
 
     def trim(self, offset: int) -> None:
         """Have the brokers delete the records below an offset, without waiting; they may refuse, and then keep them."""
-        if self._admin is None:
-            self._admin = AdminClient(self._settings)
         where = TopicPartition(self._topic, self._partition, offset)
         try:
-            (asked,) = self._admin.delete_records([where], request_timeout=self._answered_within_s).values()
+            (asked,) = (
+                self._administering()
+                .delete_records([where], request_timeout=self._answered_within_s)
+                .values()
+            )
         except KafkaException as error:
             self._not_trimmed(error)
         else:
@@ -222,6 +238,11 @@ class KafkaPartition:
                 }
             )
         return self._producer
+
+    def _administering(self) -> AdminClient:
+        if self._admin is None:
+            self._admin = AdminClient(self._settings)
+        return self._admin
 
     def _consuming(self) -> Consumer:
         if self._consumer is None:

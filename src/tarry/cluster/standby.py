@@ -226,6 +226,7 @@ class Standby:
 
         Only then: a log that has lost records leaves the copy as it is, which may be the last to have them.
         """
+        self.side.check_identity()
         try:
             self.side.check()
         except NotFound as gone:

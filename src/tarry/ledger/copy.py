@@ -62,6 +62,8 @@ class CopyState(Struct, frozen=True):
     first that is in it."""
     read_from: LogPosition = BEGINNING
     """Where to read the log from if no segment is left: after its first claim, or at the place of a snapshot."""
+    log_identity: str = ""
+    """The log's own name, which one that is made anew in its place does not have; empty if that is not known."""
 
 
 class LedgerCopy:
@@ -78,6 +80,7 @@ class LedgerCopy:
         self.reader = Reader(segments)
         self.position = position
         """Where in the log to read on."""
+        self._log_identity = state.log_identity if state else ""
         self.spares: Spares | None = None
         """Prepared files for new segments, if whoever appends has some."""
         self.local_id: bytes | None = None
@@ -169,6 +172,18 @@ class LedgerCopy:
         """The last seq that is here."""
         segments = self.reader.segments
         return segments[-1].last_seq if segments else self.position.next_seq - 1
+
+    def belong_to(self, log_identity: str) -> None:
+        """Take note of the log that this is a copy of; raises `Unavailable` if it is the copy of another one."""
+        if log_identity in ("", self._log_identity):
+            return
+        if self._log_identity:
+            raise Unavailable(
+                f"the topic was made anew: {self._folder} is the copy of the one before, and may be all that is left of it"
+            )
+        self._log_identity = log_identity
+        if self._state is not None:
+            self._save(self._state)
 
     def take(self, valid: Valid) -> None:
         """Take the frames that the next record of the log makes valid; raises `Damage` or `Unavailable` if they do not follow."""
@@ -367,6 +382,7 @@ class LedgerCopy:
             self._head.close()
 
     def _save(self, state: CopyState) -> None:
+        state = msgspec.structs.replace(state, log_identity=self._log_identity)
         write_copy_state(self._disk, self._folder, state)
         self._state = state
 

@@ -115,6 +115,11 @@ class SimulatedPartition:
     def commit(self, offset: int) -> None:
         """Take note of where the node has read: nobody asks."""
 
+    def identity(self) -> str:
+        """The log's own name."""
+        self._check()
+        return self._log.identity
+
     def ends(self) -> tuple[int, int]:
         """The first offset that is there, and the one after the last."""
         self._check()
@@ -153,6 +158,8 @@ class SimulatedLog:
         self.silent = 0
         """How many successes did not tell their offset."""
         self.start = 0
+        self.identity = "the first"
+        """A log that is made anew has another."""
         self.connections: list[SimulatedPartition] = []
         self._records: list[bytes] = []
 

@@ -49,6 +49,12 @@ class LogPartition(Protocol):
         has been trimmed or is behind the end, `Unavailable` if the log cannot be reached.
         """
 
+    def identity(self) -> str:
+        """A name that a log which is made anew in the place of this one does not have; empty where the log has none.
+
+        Raises `Unavailable` if the log cannot be reached.
+        """
+
     def ends(self) -> tuple[int, int]:
         """The first offset that has not been trimmed, and the one after the last committed record."""
 

@@ -186,6 +186,10 @@ class ReplicatedLog:
             )
         return end
 
+    def check_identity(self) -> None:
+        """Raise `Unavailable` if this is not the log that the copy is of: how long it is would not tell for ever."""
+        self.copy.belong_to(self._partition.identity())
+
     def check_key(self) -> None:
         """Raise `Unavailable` if the ledger's ids were made with another key than this node has."""
         last = self.copy.claim
@@ -202,6 +206,7 @@ class ReplicatedLog:
         quicker, and as `follow` does. It may then be called again, with another nonce.
         """
         self.check()
+        self.check_identity()
         found = self._read_upto(self._partition.ends()[1])
         self.check_key()
         last = self.copy.claim
