@@ -32,8 +32,9 @@ from tests.cluster.servers import ClusterServer, service_url
 from tests.crash.audit import counted, missing
 from tests.crash.books import WrongClock, now_ms
 from tests.crash.campaign import BUSY_ENGINE, Load, tracebacks
+from tests.crash.consumers import Consumer, OrderedConsumer, StreamConsumer
 from tests.crash.driver import DriverProcess
-from tests.crash.producers import Producer
+from tests.crash.producers import TOPICS, Producer
 from tests.crash.tally import disagreements
 from tests.disks import mounted
 from tests.processes import free_port
@@ -93,6 +94,12 @@ class Round:
         )
         offences = ", ".join(f"{words} {self.offences[rule]}" for rule, words in SHOWN.items())
         return f"{self.fault}: {taken}, silent for {self.silent_s:.1f} s, all there after {self.settled_s:.1f} s; {offences}"
+
+
+class ClusterStreamConsumer(StreamConsumer):
+    """One that holds few entries: an acknowledgement takes as long as three brokers on a busy machine do."""
+
+    window = 10
 
 
 class ClusterCampaign(Load):
@@ -168,6 +175,15 @@ class ClusterCampaign(Load):
         known = self._receiver.url, self.books
         rest = self._stop_producing, self._longest_ms
         return [ClusterProducer(self._url, *known, next(_seeds), *rest) for _ in range(3)]
+
+    def _new_consumers(self) -> list[Consumer]:
+        url, stop = self._url, self._stop_consuming
+        return [
+            Consumer(url, self.books, TOPICS[0], "work", 1, stop),
+            Consumer(url, self.books, TOPICS[0], "work", 2, stop),
+            ClusterStreamConsumer(url, self.books, TOPICS[0], "keyed", 3, stop),
+            OrderedConsumer(url, self.books, TOPICS[1], "ordered", 4, stop),
+        ]
 
     # Rounds
 

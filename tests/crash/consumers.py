@@ -93,7 +93,10 @@ class OrderedConsumer(Consumer):
 
 
 class StreamConsumer(Consumer):
-    """A consumer by server-sent events."""
+    """A consumer by server-sent events, which acknowledges each entry by itself."""
+
+    window = 100
+    """The most that it holds. What it cannot acknowledge in time it gets again, and so on."""
 
     def _turn(self) -> None:
         # A connection of its own: the stream ends with it.
@@ -104,7 +107,7 @@ class StreamConsumer(Consumer):
         try:
             path = topic_path(self._topic, "subscriptions", self._subscription, "events")
             connection.request(
-                "GET", f"{path}?consumer={self.name}&window=100&ack_timeout_ms={ACK_TIMEOUT_MS}"
+                "GET", f"{path}?consumer={self.name}&window={self.window}&ack_timeout_ms={ACK_TIMEOUT_MS}"
             )
             response = connection.getresponse()
             if response.status == 503:
