@@ -9,7 +9,7 @@ from tarry.core.errors import TarryError
 from tarry.engine.answer import Answer
 from tarry.engine.bodies.bodies import BodyNotAtHand
 from tarry.engine.flights.flights import Flights
-from tarry.engine.journal.entering import Entering
+from tarry.engine.journal.journal import Journal
 from tarry.engine.queries.finding import Finding
 from tarry.engine.topics.pumping import Pumping
 from tarry.ledger.copy import LedgerCopy
@@ -119,7 +119,7 @@ def depart_without_a_record(patch: pytest.MonkeyPatch) -> None:
 
 def show_without_a_proof(patch: pytest.MonkeyPatch) -> None:
     """R15: an owner that wakes long after a takeover shows messages as it knew them."""
-    patch.setattr(Entering, "in_doubt", False)
+    patch.setattr(Journal, "in_doubt", False)
 
 
 def list_without_a_proof(patch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tarry.engine.journal.entering import Entering
+from tarry.engine.journal.journal import Journal
 from tests.unit.matrix_kit import (
     HS_TOKEN,
     ROOM,
@@ -110,7 +110,7 @@ async def test_a_transaction_that_comes_while_another_server_may_own_the_ledger_
         # The new owner may have accepted more about the same state: who does not know of it cannot answer for it either.
         event = state(BOB) if known else state(BOB, key="elsewhere")
         with monkeypatch.context() as doubted:
-            doubted.setattr(Entering, "in_doubt", True)
+            doubted.setattr(Journal, "in_doubt", True)
             answer = await tell(serving, "1", event)
             assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
         assert (await tell(serving, "1", event)).status_code == 200

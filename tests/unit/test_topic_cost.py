@@ -12,7 +12,7 @@ import pytest
 from tarry.core.errors import Conflict, Invalid, Unavailable
 from tarry.core.rules.policy import Policy
 from tarry.engine.answer import Answer
-from tarry.engine.journal import steps
+from tarry.engine.journal import units
 from tarry.engine.settings import EngineSettings
 from tarry.engine.topics import topic_records
 from tarry.engine.topics.entries import NewEntry
@@ -158,7 +158,7 @@ def test_a_namespace_with_very_many_topics_is_removed_in_steps(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With their policies and schemas, which count as topics do; what a crash leaves can be removed."""
-    monkeypatch.setattr(steps, "WRITTEN_TOGETHER", 10)
+    monkeypatch.setattr(units, "WRITTEN_TOGETHER", 10)
     engine, names = bench.engine, [f"acme/ns/t{number}" for number in range(95)]
     bench.ask(engine.catalogue.add_tenant("acme", b"{}"))
     bench.ask(engine.catalogue.add_namespace("acme/ns"))
@@ -189,7 +189,7 @@ def test_a_namespace_with_very_many_topics_is_removed_in_steps(
 
 
 def test_a_tenant_is_removed_in_steps(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(steps, "WRITTEN_TOGETHER", 10)
+    monkeypatch.setattr(units, "WRITTEN_TOGETHER", 10)
     for number in range(60):
         bench.publish(f"acme/ns-{number % 3}/t{number}", b"x")
     bench.publish("other/place/t", b"x")
@@ -201,7 +201,7 @@ def test_a_tenant_is_removed_in_steps(bench: Bench, monkeypatch: pytest.MonkeyPa
 def test_a_removal_for_which_there_is_no_room_is_told_and_may_be_asked_for_again(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(steps, "WRITTEN_TOGETHER", 10)
+    monkeypatch.setattr(units, "WRITTEN_TOGETHER", 10)
     for number in range(30):
         bench.publish(f"acme/ns/t{number}", b"x")
     removed = bench.engine.catalogue.remove_namespace("acme/ns", force=True)
@@ -218,7 +218,7 @@ def test_a_removal_for_which_there_is_no_room_is_told_and_may_be_asked_for_again
 def test_very_many_partitions_are_made_and_ended_in_steps(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(steps, "WRITTEN_TOGETHER", 10)
+    monkeypatch.setattr(units, "WRITTEN_TOGETHER", 10)
     bench.publish("other/place/t", b"x")
     changed = steps_of(bench, bench.engine.topics.create("parted", 95))
     assert 0 < max(changed) <= 10

@@ -36,7 +36,6 @@ from tarry.engine.due.postponed import Postponed
 from tarry.engine.flights.flights import Launch
 from tarry.engine.flights.fresh_mark import FreshMark
 from tarry.engine.isolation import Isolation
-from tarry.engine.journal.entering import Entering
 from tarry.engine.journal.journal import Effect, Journal
 from tarry.engine.journal.tenure import Tenure
 from tarry.engine.namespaces.catalogue import Catalogue
@@ -163,10 +162,9 @@ def wire(given: Surroundings) -> EngineParts:
     batches = Batches(dead)
     horizon = Horizon(
         given.index, reading, dead, settings.lead_ms, settings.wheel_entries, reliance.check,
-        lambda cursor: batches.unindexed(cursor, entering.effective_seq),
+        lambda cursor: batches.unindexed(cursor, journal.effective_seq),
     )  # fmt: skip
     tenure = Tenure(clock, given.tenure_ms, horizon.wake) if ledger.replicated else None
-    entering = Entering(ledger, tenure)
     postponed = Postponed()
     bodies = Bodies(ledger, horizon, postponed, reading, clock)
     sizes = BodySizes()
@@ -179,7 +177,7 @@ def wire(given: Surroundings) -> EngineParts:
     def ended(seq: int) -> None:
         dispatcher.ended(seq)
 
-    journal = Journal(ledger, entering, horizon, bodies, sizes, isolation, decide, ended, given.on_fault)
+    journal = Journal(ledger, tenure, horizon, bodies, sizes, isolation, decide, ended, given.on_fault)
 
     # Topics
     shares = NamespaceShares(given.shared)
@@ -215,7 +213,7 @@ def wire(given: Surroundings) -> EngineParts:
         sizes=sizes,
         readahead=readahead,
     )
-    recovery = Recovery(state, ledger, horizon, bodies, sizes, entering)
+    recovery = Recovery(state, ledger, horizon, bodies, sizes, journal)
     retention = Retention(topic_records, policies, reader)
     topics = Topics(
         journal=journal,

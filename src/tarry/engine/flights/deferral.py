@@ -15,7 +15,7 @@ from tarry.engine.bodies.bodies import Bodies
 from tarry.engine.flights.end_writer import EndWriter
 from tarry.engine.flights.flight import Flight
 from tarry.engine.journal.journal import Journal
-from tarry.engine.journal.parts import parts_of
+from tarry.engine.journal.units import pieces_of
 from tarry.engine.records.versions import end_of, new_version, tries_bytes
 from tarry.engine.state.engine_state import EngineState
 from tarry.ledger.record import Key, Record
@@ -128,7 +128,7 @@ class Deferral:
 
 def flight_parts(flights: Iterable[Flight], unit_max_bytes: int) -> list[list[Flight]]:
     """Flights in pieces whose ends, or next versions, each fit one unit of the ledger."""
-    return parts_of(flights, _record_bytes, unit_max_bytes // 2)
+    return pieces_of(flights, _record_bytes, unit_max_bytes // 2)
 
 
 def _record_bytes(flight: Flight) -> int:

@@ -21,7 +21,7 @@ from tarry.engine.flights.end_writer import EndWriter
 from tarry.engine.flights.flight import Flight
 from tarry.engine.flights.returning import Returning
 from tarry.engine.journal.journal import Journal
-from tarry.engine.journal.parts import parts_of
+from tarry.engine.journal.units import pieces_of
 from tarry.engine.namespaces.pauses import paused
 from tarry.engine.records.delayed_entry import as_entry, as_message
 from tarry.engine.records.versions import end_unread, new_version, tries_bytes, wanted_at_ms
@@ -66,10 +66,10 @@ class Holding:
 
     def hold(self, due: Sequence[DueMessage], held: Callable[[], None]) -> None:
         """Set messages aside, and tell when they are. A command that ends one before there is space holds."""
-        parts = parts_of(due, self._bytes_of, self._journal.unit_max_bytes // 2, HELD_TOGETHER)
-        for part in parts:
-            done = held if part is parts[-1] else None
-            self._end_writer.write(partial(self._held_versions, part), [one.key for one in part], done)
+        pieces = pieces_of(due, self._bytes_of, self._journal.unit_max_bytes // 2, HELD_TOGETHER)
+        for piece in pieces:
+            done = held if piece is pieces[-1] else None
+            self._end_writer.write(partial(self._held_versions, piece), [one.key for one in piece], done)
 
     def _bytes_of(self, due: DueMessage) -> int:
         try:

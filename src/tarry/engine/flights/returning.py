@@ -17,7 +17,7 @@ from tarry.engine.due.horizon import Horizon
 from tarry.engine.flights.deferral import RECORD_BYTES
 from tarry.engine.flights.end_writer import EndWriter
 from tarry.engine.journal.journal import Journal
-from tarry.engine.journal.parts import parts_of
+from tarry.engine.journal.units import pieces_of
 from tarry.engine.records.versions import end_unread
 from tarry.engine.state.engine_state import EngineState
 from tarry.index.index import NOTHING, IndexMoved, LoadedRows
@@ -182,7 +182,7 @@ class Returning:
             except Damage as damage:
                 self._state.counters["damaged"] += 1
                 versions.append(NextVersion(key, end_unread(key, now_ms, str(damage)), RECORD_BYTES))
-        for unit in parts_of(versions, lambda one: one.size_bytes, self._journal.unit_max_bytes // 2):
+        for unit in pieces_of(versions, lambda one: one.size_bytes, self._journal.unit_max_bytes // 2):
             self._write(unit)
         self._came_back = bool(versions)
         self._journal.when_durable(self._journal.next_seq - 1, lambda _: self._went_on())

@@ -4,19 +4,22 @@ A record is decided on the engine's one thread when it is enqueued: from then on
 takes effect when it is durable: it enters the wheel, becomes visible in a topic, is answered (R2). What deciding means is
 the state's business (`tarry.engine.state.engine_state`), which also decides what a start replays.
 
+Units that are enqueued and not durable yet are entering; whoever waits for that is called back in the order of the seqs.
+
 Everything that changes anything goes through here; doors do not know of it.
 """
 
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final, TypeVar
 
-from tarry.core.errors import TarryError
+from tarry.core.errors import TarryError, Unavailable
 from tarry.engine.answer import Answer
 from tarry.engine.bodies.bodies import Bodies
 from tarry.engine.bodies.body_sizes import BodySizes
 from tarry.engine.due.horizon import Horizon
 from tarry.engine.isolation import Isolation
-from tarry.engine.journal.entering import Entering
+from tarry.engine.journal.tenure import DOUBT, Tenure
 from tarry.engine.records.changes import Change, Written, written
 from tarry.ledger.frame import Unit
 from tarry.ledger.ledger import Ledger
@@ -41,7 +44,7 @@ class Journal:
     def __init__(
         self,
         ledger: Ledger,
-        entering: Entering,
+        tenure: Tenure | None,
         horizon: Horizon,
         bodies: Bodies,
         sizes: BodySizes,
@@ -50,12 +53,12 @@ class Journal:
         ended: Callable[[int], None],
         on_fault: Callable[[Exception], None] | None = None,
     ) -> None:
-        """`ended` is told of each version that a record of its own has ended.
+        """With a `tenure` the ledger may get another owner (R15). `ended` is told of each version that a record of its own has ended.
 
         `on_fault` is told when a record is enqueued that could not be decided: only a new start mends that.
         """
         self._ledger = ledger
-        self._entering = entering
+        self._tenure = tenure
         self._horizon = horizon
         self._bodies = bodies
         self._sizes = sizes
@@ -63,6 +66,11 @@ class Journal:
         self._decide = decide
         self._ended = ended
         self._on_fault = on_fault
+        self.effective_seq = 0
+        """Everything up to here is durable and has taken effect."""
+        self._entering: deque[tuple[int, Unit, int]] = deque()
+        """Units that are not durable yet, each with its last seq, and the elapsed time when it was enqueued."""
+        self._waiting: list[tuple[int, OnDurable]] = []
 
     @property
     def next_seq(self) -> int:
@@ -85,26 +93,34 @@ class Journal:
         return self._ledger.durable_seq
 
     def check_shown(self) -> None:
-        """Raise `Unavailable` if nothing of the state may be shown: the disk has failed, or another server may own the ledger."""
-        self._entering.check_shown()
+        """Raise `Unavailable` if nothing of the state may be shown.
+
+        Once the disk has failed memory may hold more than it; and while another server may own the ledger that one knows better.
+        """
+        if self._ledger.failed is not None:
+            raise Unavailable(f"the disk failed ({self._ledger.failed})")
+        if self.in_doubt:
+            raise Unavailable(f"{DOUBT}; try again in a moment")
 
     @property
     def in_doubt(self) -> bool:
         """Whether another server may own the ledger by now (R15)."""
-        return self._entering.in_doubt
+        return self._tenure is not None and self._tenure.in_doubt
 
     def when_durable(self, seq: int, callback: OnDurable) -> None:
         """Call back once everything up to a seq is durable and has taken effect, or never will be."""
-        self._entering.when_durable(seq, callback)
+        if self.effective_seq >= seq:
+            callback(None)
+        elif self._ledger.failed is not None:
+            callback(Unavailable(f"the disk failed ({self._ledger.failed})"))
+        else:
+            self._waiting.append((seq, callback))
 
     def lowest_entering_ms(self) -> int | None:
         """The lowest fire instant of a version that is not in the wheel, the tail or the view yet."""
-        return self._entering.lowest_fire_ms()
-
-    @property
-    def effective_seq(self) -> int:
-        """Everything up to here is durable and has taken effect."""
-        return self._entering.effective_seq
+        return min(
+            (unit.lowest_fire_ms for _, unit, _ in self._entering if unit.lowest_fire_ms), default=None
+        )
 
     def check_size(self, content_bytes: int) -> None:
         """Raise `TooLarge` if a unit of so many bytes can never be appended."""
@@ -123,10 +139,11 @@ class Journal:
                     effect()
             self._bodies.written(first, unit, new.recent if error is None else ())
             done(error)
-            self._entering.tell(first + unit.records - 1, error)
+            self._tell(first + unit.records - 1, error)
 
         first = self._ledger.append_unit(unit, durable, essential=essential)
-        self._entering.add(first + unit.records - 1, unit)
+        enqueued_ms = 0 if self._tenure is None else self._tenure.now_ms()
+        self._entering.append((first + unit.records - 1, unit, enqueued_ms))
         try:
             self._sizes.add_unit(first, unit)
             self._bodies.enqueue(first, unit)
@@ -152,6 +169,17 @@ class Journal:
         answer: Answer[T] = Answer()
         self.when_durable(self.next_seq - 1 if seq is None else seq, answer.completer(tell))
         return answer
+
+    def _tell(self, last_seq: int, error: TarryError | None) -> None:
+        """The units up to a seq have taken effect, or with an error never will."""
+        while self._entering and self._entering[0][0] <= last_seq:
+            _, _, enqueued_ms = self._entering.popleft()
+            if self._tenure is not None and error is None:
+                self._tenure.proved(enqueued_ms)
+        if error is None:
+            self.effective_seq = last_seq
+        while self._waiting and (error is not None or self._waiting[0][0] <= last_seq):
+            self._waiting.pop(0)[1](error)
 
     def _tell_fault(self, error: Exception) -> None:
         """The ledger has a record that the state in memory does not follow any more."""

@@ -12,7 +12,7 @@ from tarry.core.errors import Conflict, NotFound, TarryError
 from tarry.core.names import DEFAULT_NAMESPACE, check_part, parse_namespace
 from tarry.engine.answer import Answer, failed, settled
 from tarry.engine.journal.journal import Journal
-from tarry.engine.journal.steps import append_in_steps
+from tarry.engine.journal.units import append_in_steps
 from tarry.engine.namespaces.policies import Policies
 from tarry.engine.namespaces.repeat_state import RepeatState
 from tarry.ledger.record import Catalogued, PolicySet, Record, TopicSet

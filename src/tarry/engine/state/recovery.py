@@ -20,7 +20,7 @@ from tarry.engine.bodies.bodies import Bodies
 from tarry.engine.bodies.body_sizes import BodySizes
 from tarry.engine.due.horizon import VERSIONS, Horizon
 from tarry.engine.isolation import FAULTS
-from tarry.engine.journal.entering import Entering
+from tarry.engine.journal.journal import Journal
 from tarry.engine.records.changes import changes_of
 from tarry.engine.state.aside import explained
 from tarry.engine.state.engine_state import EngineState
@@ -54,14 +54,14 @@ class Recovery:
         horizon: Horizon,
         bodies: Bodies,
         sizes: BodySizes,
-        entering: Entering,
+        journal: Journal,
     ) -> None:
         self._state = state
         self._ledger = ledger
         self._horizon = horizon
         self._bodies = bodies
         self._sizes = sizes
-        self._entering = entering
+        self._journal = journal
         self._begun = False
         self._applied: int | None = None
         """The seq up to which the registry had everything, once that was loaded."""
@@ -81,7 +81,7 @@ class Recovery:
             self._take(frame)
         self._ready_overdue(self._wait())
         state.topics.replayed()
-        self._entering.effective_seq = self._ledger.durable_seq
+        self._journal.effective_seq = self._ledger.durable_seq
         state.recovered(self._ledger.durable_seq, now_ms)
         horizon.begin(state.passed, now_ms)
         if view is not None:
@@ -102,7 +102,7 @@ class Recovery:
             records += frame.count
             if records >= FOLLOW_RECORDS:
                 break
-        self._entering.effective_seq = self._next_seq - 1
+        self._journal.effective_seq = self._next_seq - 1
         return self._next_seq <= self._ledger.durable_seq
 
     def _begin(self, set_aside: Collection[int], now_ms: int) -> IndexView | None:

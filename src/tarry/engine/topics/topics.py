@@ -24,7 +24,7 @@ from tarry.core.telemetry.tracing import TRACEPARENT
 from tarry.core.time.clock import Clock
 from tarry.engine.answer import Answer, failed, settled
 from tarry.engine.journal.journal import Journal
-from tarry.engine.journal.steps import append_in_steps
+from tarry.engine.journal.units import append_in_steps
 from tarry.engine.namespaces.catalogue import Catalogue
 from tarry.engine.namespaces.policies import Policies
 from tarry.engine.topics.entries import NewEntry, Received, check_entry
