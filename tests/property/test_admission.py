@@ -24,13 +24,12 @@ from tarry.core.rules.admission import MANY, Rule, Timings
 from tarry.core.rules.policy import Effective, Policy, effective
 from tarry.core.tenants.access import Access
 from tarry.doors.dapr import columns as dapr
-from tarry.doors.http.access import sender
 from tarry.doors.http.bodies import decode, message_of
+from tarry.doors.http.gate import sender
 from tarry.doors.http.messages.arrow import defaults_message
 from tarry.doors.http.messages.ndjson import as_columns, read_lines, read_plain
 from tarry.doors.http.shapes import BatchDefaults, BatchLine
-from tarry.engine.admission.arrow import columns_of
-from tarry.engine.admission.columns import ColumnsScheduled
+from tarry.engine.admission.columns import ColumnsScheduled, columns_of
 from tarry.engine.answer import Answer, failed
 from tarry.index import incoming
 from tarry.ledger.ledger import LedgerSettings

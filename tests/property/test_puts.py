@@ -12,10 +12,8 @@ from hypothesis import strategies as st
 
 from tarry.core.messages.message import Message
 from tarry.core.names import parse_destination
-from tarry.engine.admission.arrow import columns_of
-from tarry.engine.admission.columns import Plan
-from tarry.engine.admission.destinations import Destinations
-from tarry.engine.admission.owner_limits import OwnerLimits
+from tarry.engine.admission.columns import Plan, columns_of
+from tarry.engine.admission.destinations import Destinations, OwnerLimits
 from tarry.engine.admission.planner import Planner
 from tarry.engine.records.changes import changes_of
 from tarry.ledger.frame import Unit, unit_of

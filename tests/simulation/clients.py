@@ -19,7 +19,7 @@ from tarry.core.errors import (
 )
 from tarry.core.messages.message import Message, MessageQuery, MessageView, Scheduled
 from tarry.core.rules.policy import Policy
-from tarry.engine.admission.arrow import columns_of
+from tarry.engine.admission.columns import columns_of
 from tarry.engine.answer import Answer
 from tests.simulation.checker import Violation
 from tests.simulation.model import EAGER, ELSEWHERE, FLEETING, HOSTS, NEVER_MS, TOPICS, Msg, Promise, short

@@ -10,8 +10,7 @@ from tarry.core.errors import TarryError, Unavailable
 from tarry.core.limits import HOUR_MS
 from tarry.core.messages.delivery import Verdict
 from tarry.core.messages.message import Message, MessageQuery, MessageView, Scheduled
-from tarry.engine.admission.arrow import columns_of
-from tarry.engine.admission.columns import ColumnsScheduled
+from tarry.engine.admission.columns import ColumnsScheduled, columns_of
 from tarry.engine.answer import Answer, failed
 from tarry.engine.engine import Engine
 from tarry.engine.topics.consumer import Consumer

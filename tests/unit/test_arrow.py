@@ -444,7 +444,7 @@ import sys
 import pyarrow as pa
 from tarry.core.messages.message import Message
 from tarry.core.tenants.access import Access
-from tarry.doors.http.access import sender
+from tarry.doors.http.gate import sender
 from tarry.doors.http.messages.arrow import read_batches, write_answers
 from tarry.doors.http.messages.ndjson import read_plain, write_columns
 from tarry.doors.http.shapes import BatchDefaults

@@ -46,7 +46,7 @@ def homes() -> dict[tuple[bool, str], list[str]]:
 
 def test_public_classes_are_found() -> None:
     assert public_classes("class A: ...\nclass _B: ...\nx = 1\nclass C(A):\n  class D: ...") == ["A", "C"]
-    assert homes()[False, "DispatchClass"] == ["engine/due/dispatch_class.py"]
+    assert homes()[False, "DispatchClass"] == ["engine/due/due_batch.py"]
     assert len(homes()) > 700
 
 

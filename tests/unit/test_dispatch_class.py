@@ -7,7 +7,7 @@ import pytest
 
 from tarry.core.messages.message import Message
 from tarry.engine.dispatch.burst import Burst
-from tarry.engine.due.dispatch_class import dispatch_classes
+from tarry.engine.due.due_batch import dispatch_classes
 from tarry.ledger.read_record import ReadPut
 from tarry.ledger.record import Key
 from tests.unit.engine_kit import Bench, full

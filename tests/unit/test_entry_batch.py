@@ -9,8 +9,7 @@ import pytest
 from tarry.core.messages.ids import KEY_BYTES, Ids
 from tarry.core.messages.message import Message
 from tarry.doors.http.topics.entries import EntryJson
-from tarry.engine.due.dispatch_class import dispatch_classes
-from tarry.engine.due.due_batch import DueBatch
+from tarry.engine.due.due_batch import DueBatch, dispatch_classes
 from tarry.engine.topics import recent_entries as module
 from tarry.engine.topics.entries import Received
 from tarry.engine.topics.entry_batch import EntryBatch, about_bytes, ids_of, messages_in

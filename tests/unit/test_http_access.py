@@ -5,7 +5,7 @@ import pytest
 from tarry.core.errors import Forbidden, Invalid, NotFound
 from tarry.core.tenants.access import Access, Token
 from tarry.core.tenants.browser import check_browser
-from tarry.doors.http.access import sender
+from tarry.doors.http.gate import sender
 from tarry.doors.http.problems import HttpRefusal
 
 ACCESS = Access(

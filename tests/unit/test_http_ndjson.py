@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tarry.core.errors import Forbidden, Invalid, RateLimited, TarryError, TooLarge
 from tarry.core.messages.message import Message, Scheduled
 from tarry.core.tenants.access import Access, Caller
-from tarry.doors.http.access import sender
+from tarry.doors.http.gate import sender
 from tarry.doors.http.messages.ndjson import (
     LineSplitter,
     Piece,

@@ -9,9 +9,8 @@ import pyarrow as pa
 import pytest
 
 from tarry.core.messages.message import Message
-from tarry.engine.admission.arrow import columns_of
-from tarry.engine.admission.destinations import Destinations
-from tarry.engine.admission.owner_limits import OwnerLimits
+from tarry.engine.admission.columns import columns_of
+from tarry.engine.admission.destinations import Destinations, OwnerLimits
 from tarry.engine.admission.planner import Planner
 from tarry.engine.records.changes import changes_of
 from tarry.engine.records.versions import dead_letter, dead_letter_topic, end_of, end_unread, new_version

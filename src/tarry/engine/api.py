@@ -4,8 +4,7 @@ Where in the engine each is made is no concern of a door; `.importlinter` keeps 
 """
 
 from tarry.engine.admission.adoption import BatchView
-from tarry.engine.admission.arrow import COLUMNS, columns_of
-from tarry.engine.admission.columns import Columns, ColumnsScheduled
+from tarry.engine.admission.columns import COLUMNS, Columns, ColumnsScheduled, columns_of
 from tarry.engine.admission.named_rows import NAMED, in_columns, messages_of
 from tarry.engine.answer import Answer, failed, settled
 from tarry.engine.due.due_batch import DueBatch

@@ -22,8 +22,7 @@ from tarry.engine.repeats.repeating import Repeating
 from tarry.engine.state.batches import Batches
 from tarry.engine.state.engine_state import EngineState
 from tarry.engine.state.groups import Groups
-from tarry.engine.state.pending import Pending
-from tarry.engine.state.subjects import Subjects
+from tarry.engine.state.pending import Pending, Subjects
 from tarry.engine.topics.recent_entries import RecentEntries
 from tarry.engine.upkeep.upkeep import Upkeep
 from tarry.ledger.ledger import Ledger

@@ -6,9 +6,24 @@ from typing import Final
 from tarry.core.errors import Forbidden, RateLimited
 from tarry.core.tenants.access import Access, Caller
 from tarry.core.tenants.browser import check_browser
-from tarry.doors.http.access import sender
 from tarry.doors.http.problems import no_token, unsupported
-from tarry.http.request import Request
+from tarry.http.request import Request, bearer_in
+
+
+def sender(access: Access, authorization: bytes | None) -> Caller:
+    """The caller of this `Authorization` header; raises a 401 for an unknown one."""
+    secret: bytes | None = None
+    if not access.is_open:
+        if authorization is None:
+            raise no_token("send a token: Authorization: Bearer …")
+        secret = bearer_in(authorization)
+        if secret is None:
+            raise no_token("the authorization scheme is not Bearer")
+    found = access.known(secret)
+    if found is None:
+        raise no_token("the token is not known", b'Bearer error="invalid_token"')
+    return found
+
 
 MAX_KNOWN_HOSTS: Final = 100
 

@@ -5,6 +5,6 @@ adopted (`adoption`). A single message is a batch of one. Messages come as rows,
 rules are the same (`tarry.core.rules.admission`), and so are the answers; only the layout differs, and what a row costs.
 
 Rules are asked in one order, and the first that is broken is the answer: what the message is, where it goes
-(`destinations`), when, how large it is, its group, and the limits of its owner (`owner_limits`), which alone depend on the
+(`destinations`), when, how large it is, its group, and the limits of its owner (`OwnerLimits`), which alone depend on the
 messages before it. A rate is charged for what breaks no other rule.
 """

@@ -13,11 +13,10 @@ from tarry.core.messages.message import Message, NamedMessage, Scheduled
 from tarry.core.telemetry.tracing import TRACEPARENT
 from tarry.core.time.clock import Clock
 from tarry.engine.admission.columns import Columns, ColumnsScheduled, Plan
-from tarry.engine.admission.destinations import Destinations
+from tarry.engine.admission.destinations import Destinations, OwnerLimits
 from tarry.engine.admission.first_versions import Before, FirstVersions, waits_for_leader
 from tarry.engine.admission.idempotency import Idempotency
 from tarry.engine.admission.naming import Naming
-from tarry.engine.admission.owner_limits import OwnerLimits
 from tarry.engine.admission.planner import Planner
 from tarry.engine.answer import Answer, all_of, failed
 from tarry.engine.bodies.bodies import Bodies

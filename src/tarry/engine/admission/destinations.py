@@ -1,14 +1,20 @@
-"""Destinations: the full name of where a message goes, its namespace, and the policy there."""
+"""Destinations: the full name of where a message goes, its namespace, and the policy there; and what that policy allows an owner.
+
+A policy limits how many messages of an owner may wait, and how fast they may be scheduled.
+"""
 
 from collections.abc import Mapping
 from difflib import get_close_matches
 from typing import Final, NamedTuple
 
-from tarry.core.errors import Invalid
+from tarry.core.errors import Invalid, RateLimited
 from tarry.core.messages.delivery import NamespacedOutlet, Outlet
 from tarry.core.names import DEFAULT_NAMESPACE, TOPIC_SCHEME, parse_destination, parse_namespace
-from tarry.core.rules.policy import Effective
+from tarry.core.rules.policy import Effective, Level
+from tarry.core.tenants.holder import Holder
+from tarry.core.tenants.rates import Rates
 from tarry.engine.state.engine_state import EngineState
+from tarry.engine.state.pending import Pending
 
 BROKERS: Final = frozenset({"kafka", "rabbitmq", "amqp", "nats", "jetstream", "redis", "pulsar"})
 """Schemes that people try for brokers, which are destinations by the names of their components."""
@@ -67,3 +73,31 @@ class Destinations:
         if near[0] not in known:
             return "; a broker's topic is written broker://component/topic"
         return f"; did you mean {near[0]}://?"
+
+
+class OwnerLimits:
+    """Checks how many messages of an owner wait, and charges accepted ones to the owner's rate."""
+
+    def __init__(self, pending: Pending) -> None:
+        self._pending = pending
+        self._rates = Rates()
+
+    @staticmethod
+    def applies(policy: Effective) -> bool:
+        """Whether a policy limits its owners at all."""
+        return bool(policy.max_pending_per_owner or policy.accept_per_second)
+
+    def charge(self, holder: Holder, policy: Effective, level: Level, now_ms: int, before: int = 0) -> None:
+        """Raise `TooManyPending` or `RateLimited`, or charge one message; `before` it come so many of its unit.
+
+        `level` has set a field of the policy. The last rule to be asked: a message that is refused for another reason is not charged.
+        """
+        self._pending.check(holder, policy.max_pending_per_owner, level, before)
+        if policy.accept_per_second:
+            wait_ms = self._rates.wait_ms(holder, policy.accept_per_second, now_ms)
+            if wait_ms:
+                most_a_second = f"{policy.accept_per_second:g} messages a second"
+                raise RateLimited(
+                    wait_ms,
+                    f"an owner may schedule at most {most_a_second}, set on {level('accept_per_second')}",
+                )

@@ -12,9 +12,8 @@ from tarry.core.messages.record_size import check_record, is_large
 from tarry.core.names import TOPIC_SCHEME
 from tarry.core.rules import admission
 from tarry.core.tenants.holder import Holder
-from tarry.engine.admission.destinations import Destinations
+from tarry.engine.admission.destinations import Destinations, OwnerLimits
 from tarry.engine.admission.idempotency import fingerprint
-from tarry.engine.admission.owner_limits import OwnerLimits
 from tarry.engine.journal.journal import Journal
 from tarry.engine.state.engine_state import EngineState
 from tarry.ledger.record import Put

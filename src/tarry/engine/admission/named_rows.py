@@ -13,8 +13,7 @@ from msgspec.structs import replace
 from tarry.core.errors import Invalid, TarryError
 from tarry.core.messages.ids import ID_CHARS
 from tarry.core.messages.message import Message, NamedMessage, OnConflict, Scheduled
-from tarry.engine.admission.arrow import columns_of
-from tarry.engine.admission.columns import Columns, ColumnsScheduled
+from tarry.engine.admission.columns import Columns, ColumnsScheduled, columns_of
 from tarry.ledger.columns import Numbers
 from tarry.ledger.reading import texts_of
 

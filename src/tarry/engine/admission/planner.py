@@ -19,8 +19,7 @@ from tarry.core.rules.admission import MANY, Errors, Timings, mark
 from tarry.core.rules.policy import Level, effective
 from tarry.core.tenants.holder import Holder
 from tarry.engine.admission.columns import Columns, Plan
-from tarry.engine.admission.destinations import Bound, Destinations
-from tarry.engine.admission.owner_limits import OwnerLimits
+from tarry.engine.admission.destinations import Bound, Destinations, OwnerLimits
 from tarry.engine.admission.request_keys import RequestKeys
 from tarry.engine.journal.journal import Journal
 from tarry.engine.records.changes import KeyedVersion, Versions, Written

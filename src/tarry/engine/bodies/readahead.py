@@ -19,8 +19,7 @@ from tarry.core.telemetry import faults
 from tarry.core.tricks import TRICKS
 from tarry.engine.bodies.bodies import Bodies
 from tarry.engine.bodies.body_sizes import BodySizes
-from tarry.engine.due.dispatch_class import dispatch_classes
-from tarry.engine.due.due_batch import DueBatch, Prepare
+from tarry.engine.due.due_batch import DueBatch, Prepare, dispatch_classes
 from tarry.engine.due.horizon import Horizon
 from tarry.ledger.read_record import ReadEntry, ReadPut, read_due
 

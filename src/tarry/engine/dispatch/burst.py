@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 
 from tarry.core.messages.ids import Ids
 from tarry.core.tenants.holder import Holder
-from tarry.engine.due.dispatch_class import DispatchClass
-from tarry.engine.due.due_batch import DueBatch, joined
+from tarry.engine.due.due_batch import DispatchClass, DueBatch, joined
 from tarry.engine.records.changes import Change, FiredVersion, FiredVersions, NewEntries, Written
 from tarry.engine.records.versions import lateness_of
 from tarry.engine.topics.entry_batch import EntryBatch

@@ -19,8 +19,7 @@ from tarry.core.tricks import TRICKS
 from tarry.engine.bodies.readahead import Readahead
 from tarry.engine.dispatch.firing import Firing
 from tarry.engine.dispatch.sent_report import SentReport
-from tarry.engine.due.dispatch_class import DispatchClass
-from tarry.engine.due.due_batch import DueBatch, joined
+from tarry.engine.due.due_batch import DispatchClass, DueBatch, joined
 from tarry.engine.due.postponed import Later, Postponed
 from tarry.engine.flights.end_writer import EndWriter
 from tarry.engine.flights.failures import Failures

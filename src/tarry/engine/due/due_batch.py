@@ -3,6 +3,9 @@
 When ten thousand messages are due at one instant, those that were read together ahead of it stay together, as far as they can,
 until they are shown to a consumer: whoever passes a batch on does not look at each of its rows. On the way it is read (`bodies` and
 `readahead`), gets the keys with which its rows are due (dispatch), and is fired into a topic (a burst), where its rows are entries.
+
+Of ten thousand messages that are due at one instant most are alike in all that deciding about them needs, their dispatch class. So
+that is looked at when a message is read, for the most part ahead of its due instant; then it is decided once, and counted.
 """
 
 from array import array
@@ -13,9 +16,50 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tarry.core.errors import Damage
-from tarry.engine.due.dispatch_class import DispatchClass
-from tarry.ledger.read_record import ReadEntry, ReadPut
+from tarry.core.names import TOPIC_SCHEME
+from tarry.ledger.read_record import PutHead, ReadEntry, ReadPut
 from tarry.ledger.record import Key
+
+
+class DispatchClass:
+    """Messages that differ in nothing that matters when they are sent. Each object is equal to itself alone."""
+
+    __slots__ = ("destination", "door", "known", "late_from_ms", "namespace", "owner", "plain")
+
+    def __init__(self, head: PutHead, late_from_ms: int | None, plain: bool, known: bool) -> None:
+        self.destination = head.destination
+        self.namespace = head.namespace
+        self.owner = head.owner
+        self.door = head.door
+        self.late_from_ms = late_from_ms
+        """Since when they are late, if they ever are."""
+        self.plain = plain
+        """Whether they are for a topic and there is nothing to decide about each: no time to live, no group."""
+        self.known = known
+        """Whether the registry has rows of them."""
+
+    def late_ms(self, now_ms: int) -> int:
+        """How late they are at an instant. What has no due instant never is."""
+        return 0 if self.late_from_ms is None else now_ms - self.late_from_ms
+
+
+def dispatch_classes(heads: Sequence[PutHead]) -> list[DispatchClass]:
+    """The dispatch class of each message; one object for all that are alike."""
+    found: dict[tuple[object, ...], DispatchClass] = {}
+    column: list[DispatchClass] = []
+    for head in heads:
+        due_at_ms, accepted_at_ms = head.due_at_ms, head.accepted_at_ms
+        late_from_ms = due_at_ms if due_at_ms is None or due_at_ms > accepted_at_ms else accepted_at_ms
+        loose = head.ttl_ms is None and head.group is None
+        known = head.listed or head.origin is not None
+        key = (head.destination, head.namespace, head.owner, head.door, late_from_ms, loose, known)
+        alike = found.get(key)
+        if alike is None:
+            plain = loose and head.destination.startswith(TOPIC_SCHEME)
+            alike = found[key] = DispatchClass(head, late_from_ms, plain, known)
+        column.append(alike)
+    return column
+
 
 Read = ReadPut | ReadEntry | Damage | None
 """A version or a delayed entry; `Damage` or None for one that cannot be read, or is not there."""

@@ -22,8 +22,14 @@ from tarry.engine.dispatch.dispatcher import Dispatcher
 from tarry.engine.due.horizon import Horizon, Offload
 from tarry.engine.due.postponed import Postponed
 from tarry.engine.isolation import Isolation
-from tarry.engine.queries.choice import is_due_within, matches
-from tarry.engine.queries.paging import MAX_NUMBER, check_limit, make_token, read_token
+from tarry.engine.queries.paging import (
+    MAX_NUMBER,
+    check_limit,
+    is_due_within,
+    make_token,
+    matches,
+    read_token,
+)
 from tarry.engine.queries.views import ended_view, view_of_put
 from tarry.engine.records.delayed_entry import as_message
 from tarry.engine.state.engine_state import EngineState

@@ -14,10 +14,9 @@ from tarry.core.messages.ids import Ids
 from tarry.core.messages.message import MessagePage, MessageQuery, MessageView
 from tarry.engine.answer import Answer, failed
 from tarry.engine.dispatch.dispatcher import Dispatcher
-from tarry.engine.queries.choice import is_due_within, matches
 from tarry.engine.queries.commands import Commands
 from tarry.engine.queries.finding import those_found
-from tarry.engine.queries.paging import check_limit, make_token, read_token
+from tarry.engine.queries.paging import check_limit, is_due_within, make_token, matches, read_token
 from tarry.engine.state.engine_state import EngineState
 from tarry.ledger.record import Key
 

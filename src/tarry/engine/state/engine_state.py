@@ -37,9 +37,8 @@ from tarry.engine.state.aside import Aside
 from tarry.engine.state.batches import Batches
 from tarry.engine.state.groups import Groups
 from tarry.engine.state.names import Names
-from tarry.engine.state.pending import Pending
+from tarry.engine.state.pending import Pending, Subjects
 from tarry.engine.state.reliance import Reliance
-from tarry.engine.state.subjects import Subjects
 from tarry.engine.topics.topic_records import TopicRecords
 from tarry.ledger.read_record import PutHead
 from tarry.ledger.record import (

@@ -1,10 +1,14 @@
-"""How many messages wait, by holder and in all: kept as messages come and go, so that to know it costs nothing."""
+"""Pending messages: how many there are, by holder and in all, and which are about a subject.
+
+Both are kept as messages come and go, so that to know it costs nothing, and all that wait about one thing can be ended together.
+"""
 
 from typing import Final
 
 from tarry.core.errors import TooManyPending
 from tarry.core.rules.policy import Level
 from tarry.core.tenants.holder import UNSCOPED, Holder
+from tarry.ledger.record import Key
 from tarry.registry.registry import Registry
 
 SAVED_TOGETHER: Final = 1_000
@@ -77,3 +81,26 @@ class Pending:
         self.total = sum(self.by_holder.values())
         if registry.meta is not None:
             self.scoped_from = registry.meta.scoped_from
+
+
+class Subjects:
+    """The waiting messages of each subject, by the keys of their first versions."""
+
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+
+    def add(self, subject: str, origin: Key) -> None:
+        """A message about it was accepted."""
+        self._registry.subjects.put((subject,), [*self.of(subject), origin])
+
+    def remove(self, subject: str, origin: Key) -> None:
+        """A message about it has ended."""
+        left = [one for one in self.of(subject) if one != origin]
+        if left:
+            self._registry.subjects.put((subject,), left)
+        else:
+            self._registry.subjects.remove(subject)
+
+    def of(self, subject: str) -> list[Key]:
+        """The waiting messages of a subject."""
+        return self._registry.subjects.get(subject) or []
