@@ -27,7 +27,7 @@ from tarry.doors.dapr import columns as dapr
 from tarry.doors.http.bodies import decode, message_of
 from tarry.doors.http.gate import sender
 from tarry.doors.http.messages.arrow import defaults_message
-from tarry.doors.http.messages.ndjson import as_columns, read_lines, read_plain
+from tarry.doors.http.messages.ndjson import as_columns, read_lines
 from tarry.doors.http.shapes import BatchDefaults, BatchLine
 from tarry.engine.admission.columns import ColumnsScheduled, columns_of
 from tarry.engine.answer import Answer, failed
@@ -248,12 +248,9 @@ class Way:
     def ndjson(self, asked: list[dict[str, Any]]) -> list[Outcome]:
         caller, defaults = sender(Access.open(), None), BatchDefaults()
         pieces = [line(row) for row in asked]
-        columns = read_plain(pieces, defaults, caller)
-        refused: dict[int, TarryError] = {}
-        if columns is None:
-            lines = read_lines(pieces, defaults, caller)
-            refused = {at: one for at, one in enumerate(lines) if isinstance(one, TarryError)}
-            columns = as_columns(lines, defaults)
+        read = read_lines(pieces, defaults, caller)
+        refused = {at: one for at, one in enumerate(read.lines) if isinstance(one, TarryError)}
+        columns = as_columns(read, defaults)
         assert columns is not None
         found = iter(self.of_columns(self.engine.schedule_columns(columns, defaults_message(defaults))))
         return [self.outcome(refused[at]) if at in refused else next(found) for at in range(len(pieces))]

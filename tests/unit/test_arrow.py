@@ -446,14 +446,14 @@ from tarry.core.messages.message import Message
 from tarry.core.tenants.access import Access
 from tarry.doors.http.gate import sender
 from tarry.doors.http.messages.arrow import read_batches, write_answers
-from tarry.doors.http.messages.ndjson import read_plain, write_columns
+from tarry.doors.http.messages.ndjson import as_columns, read_lines, write_columns
 from tarry.doors.http.shapes import BatchDefaults
 from tarry.testing.world import World
 from tests.unit.engine_kit import schedule_arrow
 
 world, defaults = World(), Message(destination="orders")
 line = b'{"destination":"orders","due_at_ms":2000000000000,"payload":"x"}'
-columns = read_plain([line, line], BatchDefaults(), sender(Access.open(), None))
+columns = as_columns(read_lines([line, line], BatchDefaults(), sender(Access.open(), None)), BatchDefaults())
 answers = [world.engine.schedule_columns(columns, defaults)]
 answers += [schedule_arrow(world.engine, batch, defaults) for batch in read_batches(sys.stdin.buffer.read())]
 world.commit()

@@ -16,12 +16,11 @@ from tarry.doors.http.messages.ndjson import (
     as_columns,
     as_messages,
     read_lines,
-    read_plain,
     write_answers,
     write_columns,
 )
 from tarry.doors.http.problems import HttpRefusal
-from tarry.doors.http.shapes import BatchDefaults, BatchLine, PlainLine
+from tarry.doors.http.shapes import BatchDefaults, BatchLine
 from tarry.engine.admission.columns import Columns, ColumnsScheduled
 from tarry.ledger.columns import Coded, Numbers
 
@@ -70,7 +69,7 @@ def read(
     *lines: Piece, caller: Caller = ANYBODY, key: str | None = None, **defaults: str | int
 ) -> list[Message | TarryError]:
     given = msgspec.convert(defaults, BatchDefaults)
-    return as_messages(read_lines(lines, given, caller), given, key, 1)
+    return as_messages(read_lines(lines, given, caller).lines, given, key, 1)
 
 
 def test_every_line_has_its_own_fate() -> None:
@@ -113,7 +112,7 @@ def test_no_line_can_stop_the_others(line: bytes) -> None:
 def test_an_object_as_payload_is_told_where_it_belongs() -> None:
     (refused,) = read_lines(
         [b'{"destination": "t", "delay_ms": 1, "payload": {"a": 1}}'], BatchDefaults(), ANYBODY
-    )
+    ).lines
     assert isinstance(refused, Invalid)
     assert refused.field == "payload"
     assert "payload_json" in refused.reason
@@ -202,9 +201,9 @@ def test_lines_that_need_nothing_else_go_as_columns() -> None:
 
 def test_lines_that_look_at_others_do_not() -> None:
     for line in (b'{"destination":"t","group":"g"}', b'{"destination":"t","delay_ms":1,"namespace":"a/b"}'):
-        pieces = [b"{}", line]
-        assert read_plain(pieces, BatchDefaults(), ANYBODY) is None
-        assert as_columns(read_lines(pieces, BatchDefaults(), ANYBODY), BatchDefaults()) is None
+        read = read_lines([b"{}", line], BatchDefaults(), ANYBODY)
+        assert not read.plain
+        assert as_columns(read, BatchDefaults()) is None
 
 
 plain_lines = st.fixed_dictionaries(
@@ -228,30 +227,28 @@ plain_lines = st.fixed_dictionaries(
         {}, optional={"destination": st.just("d"), "owner": st.just("bob"), "ttl_ms": st.just(7)}
     ),
 )
-def test_the_short_way_reads_what_the_long_way_does(
+def test_plain_lines_are_columns_with_what_they_say_and_the_defaults(
     lines: list[dict[str, Any]], defaults: dict[str, Any]
 ) -> None:
     given_defaults = BatchDefaults(**defaults)
-    pieces = [msgspec.json.encode(line) for line in lines]
-    read = read_lines(pieces, given_defaults, ANYBODY)
-    short = read_plain(pieces, given_defaults, ANYBODY)
-    if any(isinstance(line, TarryError) for line in read):
-        # Only this: both times. The engine refuses such a row by itself.
-        both = [line for line in lines if None not in (line.get("due_at_ms"), line.get("delay_ms"))]
-        assert len(both) == sum(isinstance(line, TarryError) for line in read)
-        return
-    long = as_columns(read, given_defaults)
-    assert short is not None
-    assert long is not None
-    assert asked(short) == asked(long)
-    assert asked(short)["owner"] == [
+    read = read_lines([msgspec.json.encode(line) for line in lines], given_defaults, ANYBODY)
+    assert read.plain
+    # Beside a line that is refused they are looked at one by one, and are the same.
+    beside = read_lines([*map(msgspec.json.encode, lines), b""], given_defaults, ANYBODY)
+    assert not beside.plain
+    columns, others = as_columns(read, given_defaults), as_columns(beside, given_defaults)
+    assert columns is not None
+    assert others is not None
+    said = asked(columns)
+    assert said == asked(others)
+    assert said["owner"] == [
         given_defaults.owner or "" if line.get("owner") is None else line["owner"] for line in lines
     ]
-    assert asked(short)["destination"] == [
+    assert said["destination"] == [
         given_defaults.destination if line.get("destination") is None else line["destination"]
         for line in lines
     ]
-    assert asked(short)["payload"] == [(line.get("payload") or "").encode() for line in lines]
+    assert said["payload"] == [(line.get("payload") or "").encode() for line in lines]
 
 
 @pytest.mark.parametrize(
@@ -259,29 +256,27 @@ def test_the_short_way_reads_what_the_long_way_does(
     [
         b"", b"{", b"{}{}", b'{"x":1}', b'{"destination":"\xff"}', b'{"due_at_ms":-1}', b'{"due_at_ms":1.5}',
         b'{"delay":"1s"}', b'{"payload_base64":""}', b'{"payload_json":1}', TooLarge("line", 10), b"[" * 10_000,
+        b'{"due_at":"1970-01-01T00:00:01Z"}', b'{"group":"g"}', b'{"namespace":"a/b"}', b'{"name":"n"}',
+        b'{"on_conflict":"keep"}',
     ],
 )  # fmt: skip
-def test_a_chunk_with_any_other_line_takes_the_long_way(line: Piece) -> None:
-    assert read_plain([b"{}", line, b"{}"], BatchDefaults(), ANYBODY) is None
-    assert read_plain([b"{}", b"{}"], BatchDefaults(), ANYBODY) is not None
+def test_a_chunk_with_any_other_line_is_not_plain(line: Piece) -> None:
+    assert not read_lines([b"{}", line, b"{}"], BatchDefaults(), ANYBODY).plain
+    assert read_lines([b"{}", b"{}"], BatchDefaults(), ANYBODY).plain
 
 
-def test_the_short_way_reaches_no_further() -> None:
+def test_a_callers_reach_is_asked_of_every_line() -> None:
     caller = Caller("shop", frozenset({"produce"}), frozenset({"acme/shop"}))
     inside, outside = (
         b'{"destination":"persistent://acme/shop/t"}',
         b'{"destination":"persistent://acme/stock/t"}',
     )
-    assert read_plain([inside, inside], BatchDefaults(), caller) is not None
-    assert read_plain([inside, outside], BatchDefaults(), caller) is None
-    assert read_plain([b"{}"], BatchDefaults(destination="persistent://acme/stock/t"), caller) is None
-
-
-def test_a_plain_line_is_a_line() -> None:
-    """A plain line has the fields of a line, with their types and bounds."""
-    whole = {field.name: field for field in msgspec.structs.fields(BatchLine)}
-    for field in msgspec.structs.fields(PlainLine):
-        assert (field.type, field.default) == (whole[field.name].type, None)
+    none, theirs = BatchDefaults(), BatchDefaults(destination="persistent://acme/stock/t")
+    one, two = read_lines([inside, outside], none, caller).lines
+    assert isinstance(one, BatchLine)
+    assert isinstance(two, Forbidden)
+    assert isinstance(read_lines([b"{}"], theirs, caller).lines[0], Forbidden)
+    assert isinstance(read_lines([b"{}"], none, caller).lines[0], Invalid)
 
 
 def test_columns_are_answered_as_lines_in_their_places() -> None:

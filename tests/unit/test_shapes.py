@@ -164,7 +164,7 @@ def test_the_client_can_ask_for_all_that_the_api_takes() -> None:
     assert (
         parameters(operations.restart) - {"id", "name", "namespace"} == TIMES == fields(shapes.RestartRequest)
     )
-    assert fields(shapes.PlainLine) | fields(shapes.BatchDefaults) <= taken
+    assert fields(shapes.BatchDefaults) <= taken
     assert parameters(operations.list_page) == fields(MessageQuery) == fields(shapes.ListQuery)
 
 

@@ -22,8 +22,6 @@ class Tricks(Struct):
     """Remembering the fields of requests' heads (`http.head.Heads.read`)."""
     one_topic: bool = True
     """Passing whole batches on whose messages are all for one topic (`engine.dispatch.decisions.Decisions._one_topic`)."""
-    plain_lines: bool = True
-    """Reading lines of a batch that have nothing to be looked at one by one (`doors.http.messages.ndjson.read_plain`)."""
     lazy_ids: bool = True
     """Entering the ids of leases only when somebody asks for one (`core.sets.lazy_id_map.LazyIdMap.add`)."""
 

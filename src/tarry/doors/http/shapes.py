@@ -68,8 +68,8 @@ class Content(Times, kw_only=True):
     ttl_ms: Annotated[int, Meta(ge=1, le=MAX_EXACT_INT)] | None = None
 
 
-class BatchLine(Content, kw_only=True):
-    """One line of a batch request; absent fields take the defaults of the request."""
+class BatchLine(Content, kw_only=True, gc=False):
+    """One line of a batch request; absent fields take the defaults of the request. There are thousands at once, and none is in a circle."""
 
     destination: str | None = None
     namespace: str | None = None
@@ -88,19 +88,6 @@ class ScheduleRequest(BatchLine, kw_only=True):
     """A message: to a topic (`persistent://tenant/namespace/topic`) or another outlet's address."""
 
     destination: str
-
-
-class PlainLine(Taken, kw_only=True, gc=False):
-    """A line with nothing but the fields that go to the engine as they are: most lines are such."""
-
-    destination: str | None = None
-    due_at_ms: Milliseconds | None = None
-    delay_ms: Milliseconds | None = None
-    payload: Text | None = None
-    key: str | None = None
-    owner: str | None = None
-    ttl_ms: Annotated[int, Meta(ge=1, le=MAX_EXACT_INT)] | None = None
-    headers: dict[str, str] | None = None
 
 
 class BatchDefaults(Taken, kw_only=True):

@@ -30,12 +30,11 @@ from tarry.doors.http.messages.arrow import (
 )
 from tarry.doors.http.messages.messages import read_key
 from tarry.doors.http.messages.ndjson import (
-    Line,
     LineSplitter,
+    ReadLines,
     as_columns,
     as_messages,
     read_lines,
-    read_plain,
     write_answers,
     write_columns,
 )
@@ -56,7 +55,7 @@ T = TypeVar("T")
 CHUNK_LINES = 1024
 """Handed to the engine at once: few enough that what is due meanwhile is still on time."""
 KEYED_AS_COLUMNS = 48
-"""Lines with idempotency keys go as columns if there are as many; fewer cost less one by one."""
+"""ReadLines with idempotency keys go as columns if there are as many; fewer cost less one by one."""
 MAX_IN_FLIGHT_BYTES = 4 * 1024 * 1024
 """Maximum bytes of one request's lines that the engine has and that are not durable yet."""
 GRACE_S = 30.0
@@ -131,13 +130,8 @@ class BatchEndpoints:
                     answers.check_time()
                     size = len(piece) * len(chunk) // len(pieces)
                     await wait_for_space(self._engine, 2 * size + CHUNK_LINES * ROW_OVERHEAD_BYTES)
-                    columns = None if key is not None else read_plain(chunk, defaults, caller)
-                    if columns is None:
-                        self._schedule_lines(
-                            read_lines(chunk, defaults, caller), defaults, key, answers, size
-                        )
-                    else:
-                        self._schedule_columns(columns, defaults, {}, answers, size)
+                    read = read_lines(chunk, defaults, caller)
+                    self._schedule_lines(read, defaults, key, answers, size)
         except HttpRefusal as late:
             if answers.next_line == 1:
                 raise
@@ -148,9 +142,10 @@ class BatchEndpoints:
             await writing
 
     def _schedule_lines(
-        self, lines: list[Line], defaults: BatchDefaults, key: str | None, answers: "_Answers", size: int
+        self, read: ReadLines, defaults: BatchDefaults, key: str | None, answers: "_Answers", size: int
     ) -> None:
-        columns = as_columns(lines, defaults) if key is None or len(lines) >= KEYED_AS_COLUMNS else None
+        lines = read.lines
+        columns = as_columns(read, defaults) if key is None or len(lines) >= KEYED_AS_COLUMNS else None
         first_line = answers.next_line
         messages = as_messages(lines, defaults, key, first_line) if columns is None or key is not None else []
         if columns is not None and key is not None:
@@ -159,7 +154,7 @@ class BatchEndpoints:
                 None if self._engine.any_repeated(requests) else structs.replace(columns, requests=requests)
             )
         if columns is not None:
-            refused = {at: line for at, line in enumerate(lines) if isinstance(line, TarryError)}
+            refused = {} if read.plain else dict(read.refused())
             self._schedule_columns(columns, defaults, refused, answers, size)
             return
         answers.add(

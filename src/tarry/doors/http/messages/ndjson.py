@@ -3,15 +3,13 @@
 Line n of the answer belongs to line n of the request, whatever became of it. A line that is empty, too
 long or no JSON is refused like any other that is wrong; none is skipped.
 
-Lines that need nothing but their fields go to the engine as columns, which cost it a fraction of what as
-many messages do. Those that look at others (a group, a name) go one by one, and so do lines with idempotency keys if they are few,
-or if one of the keys was seen before. Where every line of a
-chunk is plain (`read_plain`) nothing is looked at line by line; anything else takes the longer way (`read_lines`),
-which also says what is wrong.
+ReadLines go to the engine in one of two ways. Those that need nothing but their fields go as columns, which cost it a fraction of what
+as many messages do. Those that look at others (a group, a name) go one by one, and so do lines with idempotency keys if they are
+few, or if one of the keys was seen before.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple
 
 import msgspec
 import numpy as np
@@ -19,16 +17,15 @@ import pyarrow as pa
 from msgspec import UNSET
 from numpy.typing import NDArray
 
-from tarry.core.errors import Forbidden, Invalid, TarryError, TooLarge
+from tarry.core.errors import Invalid, TarryError, TooLarge
 from tarry.core.messages.ids import ID_CHARS
 from tarry.core.messages.message import Message, Scheduled
 from tarry.core.names import parse_namespace
 from tarry.core.tenants.access import Caller
-from tarry.core.tricks import TRICKS
 from tarry.core.unreadable import UNREADABLE
 from tarry.doors.http.bodies import check_conflict, explain, message_of, payload_of, times_of
 from tarry.doors.http.problems import problem_of
-from tarry.doors.http.shapes import BatchDefaults, BatchLine, BatchRefusal, PlainLine
+from tarry.doors.http.shapes import BatchDefaults, BatchLine, BatchRefusal
 from tarry.engine.api import Columns, ColumnsScheduled
 from tarry.ledger.columns import Coded, Contents, Numbers, bytes_column, coded, no_numbers, one_value
 
@@ -38,7 +35,6 @@ Line = BatchLine | TarryError
 """A line as it was read, or why it cannot be one."""
 
 _decode = msgspec.json.Decoder(BatchLine).decode
-_decode_plain = msgspec.json.Decoder(PlainLine).decode
 _encoder = msgspec.json.Encoder()
 _HEADERS: Final = pa.map_(pa.string(), pa.string())
 
@@ -80,48 +76,78 @@ class LineSplitter:
         return TooLarge("line", self._limit) if size > self._limit else b"".join(parts)
 
 
-def read_plain(pieces: Sequence[Piece], defaults: BatchDefaults, caller: Caller) -> Columns | None:
-    """The lines as columns, if every line is good and plain; else None."""
-    if not TRICKS.plain_lines:
-        return None
-    try:
-        columns = _columns([_decode_plain(piece) for piece in pieces], defaults)  # type: ignore[arg-type]
-        if caller.namespaces is not None:
-            for destination in columns.destinations.values:
-                caller.require_destination(destination, defaults.namespace)
-    except (TypeError, ValueError, Invalid, Forbidden, *UNREADABLE):
-        # What it is, and which line it was, is found on the longer way.
-        return None
-    return columns
+class ReadLines(NamedTuple):
+    """The lines of a chunk as they were read, in order."""
+
+    lines: list[Line]
+    plain: bool
+    """Whether every line is good and has nothing but fields that go to the engine as they are: most chunks are such."""
+
+    def refused(self) -> Iterator[tuple[int, TarryError]]:
+        """The refused lines, by their places."""
+        return ((at, line) for at, line in enumerate(self.lines) if isinstance(line, TarryError))
 
 
-def read_lines(pieces: Sequence[Piece], defaults: BatchDefaults, caller: Caller) -> list[Line]:
+def read_lines(pieces: Sequence[Piece], defaults: BatchDefaults, caller: Caller) -> ReadLines:
     """Each line with its payload and times in the plainest form, or the reason why it is no message."""
-    lines: list[Line] = []
-    limited = caller.namespaces is not None
-    for piece in pieces:
-        try:
-            if isinstance(piece, TarryError):
-                raise piece
-            line = _decode(piece)
-            if line.payload_base64 is not None or line.payload_json is not UNSET:
-                line.payload_base64, line.headers = payload_of(line)
-                line.payload, line.payload_json = None, UNSET
-            if line.due_at is not None or line.delay is not None:
-                line.due_at_ms, line.delay_ms = times_of(line)
-                line.due_at = line.delay = None
-            if line.namespace is not None:
-                parse_namespace(line.namespace)
-            check_conflict(line)
-            if limited:
-                _check_reach(line, defaults, caller)
-            lines.append(line)
-        except TarryError as error:
-            lines.append(error)
-        except UNREADABLE as error:
-            assert isinstance(piece, bytes)
-            lines.append(explain(error, piece) if piece.strip() else Invalid("line", "is empty"))
-    return lines
+    try:
+        read = list(map(_decode, pieces))  # type: ignore[arg-type]
+        # Looked at together, because this is done for every line: a call for each would cost more than reading it.
+        odd: Sequence[int] = [
+            at
+            for at, line in enumerate(read)
+            if line.payload_base64 is not None
+            or line.payload_json is not UNSET
+            or line.due_at is not None
+            or line.delay is not None
+            or line.group is not None
+            or line.namespace is not None
+            or line.name is not None
+            or line.on_conflict is not None
+        ]
+        lines: list[Line] = read  # type: ignore[assignment]
+    except (TypeError, *UNREADABLE):
+        # Which line it was, and what is wrong with it, each line says by itself.
+        lines = list(map(_decoded, pieces))
+        odd = range(len(lines))
+    for at in odd:
+        lines[at] = _checked(lines[at], _plainest)
+    if caller.namespaces is not None:
+        lines = [_checked(line, lambda one: _check_reach(one, defaults, caller)) for line in lines]
+    return ReadLines(lines, not odd and caller.namespaces is None)
+
+
+def _decoded(piece: Piece) -> Line:
+    if isinstance(piece, TarryError):
+        return piece
+    try:
+        return _decode(piece)
+    except UNREADABLE as error:
+        return explain(error, piece) if piece.strip() else Invalid("line", "is empty")
+
+
+def _checked(line: Line, check: Callable[[BatchLine], None]) -> Line:
+    """A line once it was looked at, or why it is no message."""
+    if isinstance(line, TarryError):
+        return line
+    try:
+        check(line)
+    except TarryError as error:
+        return error
+    return line
+
+
+def _plainest(line: BatchLine) -> None:
+    """Bring payload and times into the plainest form; raise `Invalid` for a line that contradicts itself."""
+    if line.payload_base64 is not None or line.payload_json is not UNSET:
+        line.payload_base64, line.headers = payload_of(line)
+        line.payload, line.payload_json = None, UNSET
+    if line.due_at is not None or line.delay is not None:
+        line.due_at_ms, line.delay_ms = times_of(line)
+        line.due_at = line.delay = None
+    if line.namespace is not None:
+        parse_namespace(line.namespace)
+    check_conflict(line)
 
 
 def _check_reach(line: BatchLine, defaults: BatchDefaults, caller: Caller) -> None:
@@ -131,9 +157,11 @@ def _check_reach(line: BatchLine, defaults: BatchDefaults, caller: Caller) -> No
     caller.require_destination(destination, defaults.namespace if line.namespace is None else line.namespace)
 
 
-def as_columns(lines: Sequence[Line], defaults: BatchDefaults) -> Columns | None:
+def as_columns(read: ReadLines, defaults: BatchDefaults) -> Columns | None:
     """The good lines as columns, in order; None if a line has to go by itself."""
-    good = [line for line in lines if not isinstance(line, TarryError)]
+    if read.plain:
+        return _columns(read.lines, defaults)  # type: ignore[arg-type]
+    good = [line for line in read.lines if not isinstance(line, TarryError)]
     if any(line.group is not None or line.namespace is not None or line.name is not None for line in good):
         return None
     encoded = [line.payload_base64 for line in good]
@@ -144,9 +172,7 @@ def as_columns(lines: Sequence[Line], defaults: BatchDefaults) -> Columns | None
     return _columns(good, defaults, bytes_column(payloads))
 
 
-def _columns(
-    lines: Sequence[BatchLine | PlainLine], defaults: BatchDefaults, payloads: Any = None
-) -> Columns:
+def _columns(lines: Sequence[BatchLine], defaults: BatchDefaults, payloads: Any = None) -> Columns:
     return Columns(
         _few([line.destination for line in lines], defaults.destination),
         _numbers([line.due_at_ms for line in lines]),
