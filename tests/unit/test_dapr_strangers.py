@@ -35,7 +35,7 @@ async def test_a_stream_reaches_the_namespaces_of_its_token_only(tmp_path: Path)
         (
             "only-for-reading",
             opening("t", "memory", dead_letter_topic="dead"),
-            "this needs the role produce or admin",
+            "the operation needs the role produce or admin",
         ),
     ]
     async with (

@@ -73,9 +73,9 @@ def test_names_of_fields_in_any_case(tmp_path: Path) -> None:
 
 WRONG: list[tuple[str, dict[str, Any], str, str]] = [
     ("dapr.io/v3", {}, "apiVersion", "'dapr.io/v3' is not one of dapr.io/v1alpha1, dapr.io/v2alpha1"),
-    (V1, {"pubsubname": None}, "spec.pubsubname", "is empty in a subscription"),
+    (V1, {"pubsubname": None}, "spec.pubsubname", "is empty in a subscription; give a name"),
     (V1, {"pubsubname": 5}, "spec.pubsubname", "Expected `str`, got `int`"),
-    (V1, {"topic": ""}, "spec.topic", "is empty in a subscription"),
+    (V1, {"topic": ""}, "spec.topic", "is empty in a subscription; give a name"),
     (V1, {"topic": ["a"]}, "spec.topic", "Expected `str`, got `array`"),
     (V1, {"route": ""}, "spec.route", "has no path"),
     (V1, {"route": None}, "spec.route", "has no path"),

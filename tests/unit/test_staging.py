@@ -203,7 +203,7 @@ def test_ticks_slots_and_limits_are_those_of_the_place(tmp_path: Path) -> None:
         ({"due": ["2031-02-30T00:00:00Z"]}, "due: is not an instant"),
         ({"due": [-1]}, "due: is before 1970"),
         ({"due": [NOW_MS + 40_000 * DAY]}, "exceeds the maximum"),
-        ({"delay_ms": [-1]}, "delay_ms: is negative"),
+        ({"delay_ms": [-1]}, "delay_ms: is negative; give 0 or more"),
         ({"destination": ["ftp://x/y"]}, "no outlet for ftp"),
         ({"destination": ["https://"]}, "not a whole address"),
         ({"destination": ["a/b"]}, "destination: a topic name is"),

@@ -180,7 +180,7 @@ def user(
     else:
         password = typer.prompt("Password", hide_input=True, confirmation_prompt=True)
     if not password:
-        raise Invalid("password", "is empty")
+        raise Invalid("password", "is empty; give at least one character")
     try:
         made = private(settings).register(name, password, admin=admin)
     except FileNotFoundError:

@@ -119,7 +119,7 @@ def parse_namespace(name: str, field: str = "namespace") -> str:
     """Check a `tenant/namespace` name and give it back."""
     parts = name.split("/")
     if len(parts) != 2:
-        raise Invalid(field, "a namespace is written tenant/namespace")
+        raise Invalid(field, "a namespace is written tenant/namespace, such as public/default")
     for part in parts:
         check_part(part, field)
     return name
@@ -135,7 +135,7 @@ def check_message_name(name: str) -> None:
     """Raise `Invalid` unless this can name a message: it stands in paths, where dots alone mean something else."""
     check_name(name, "name")
     if name in (".", ".."):
-        raise Invalid("name", "is . or .., which mean something else in a path")
+        raise Invalid("name", "is . or .., which mean a folder in a path; give another name")
 
 
 def check_name(name: str, field: str) -> None:

@@ -63,5 +63,5 @@ def read_groups(parquet: pq.ParquetFile, path: str) -> list[RowGroup]:
     numbers = [list(map(int, one.split(b","))) for one in text.split(b";")]
     groups = [RowGroup(rows, low, high, tuple(doors)) for rows, low, high, *doors in numbers]
     if len(groups) != parquet.metadata.num_row_groups:
-        raise Damage(path, 0, f"it should have {len(groups)} row groups")
+        raise Damage(path, 0, f"the file should have {len(groups)} row groups")
     return groups

@@ -256,7 +256,7 @@ class Ledger:
             raise self._refusal()
         queued_bytes = self._appended_bytes - writer.finished_bytes + content_bytes
         if queued_bytes > self._settings.queue_max_bytes and not essential:
-            raise Unavailable("too much is waiting to be written; try again in a moment")
+            raise Unavailable(f"{queued_bytes:,} bytes would wait to be written; try again in a moment")
         if not writer.space.promise_here(need_bytes, spares.prepared, essential):
             self._promise_space(need_bytes, essential)
         first_seq = self.next_seq
@@ -318,9 +318,9 @@ class Ledger:
                 f"the {self._log.medium} failed ({self._writer.failed}); nothing is accepted any more"
             )
         if self._followed is not None:
-            return Unavailable("this server stands by")
+            return Unavailable("this server stands by; ask the owner of the ledger")
         if self._closed:
-            return Unavailable("the server is stopping")
+            return Unavailable("the server is stopping; try again in a moment")
         if self._spares.error is not None:
             return Unavailable(f"there is no space for another segment: {self._spares.error}")
         return Unavailable("the disk is slower than the requests; try again in a moment")

@@ -201,7 +201,9 @@ def _check_follows(before: tuple[Segment, SegmentHeader], header: SegmentHeader,
         missing = path.rpartition("/")[0] + "/" + segment_name(previous.number + 1)
         raise Damage(missing, 0, f"segment {previous.number + 1} is missing")
     if header.first_seq < previous.first_seq:
-        raise Damage(path, 0, f"it begins with seq {header.first_seq}, before the segment ahead of it")
+        raise Damage(
+            path, 0, f"the segment begins with seq {header.first_seq}, before the segment ahead of it"
+        )
     previous.last_seq = header.first_seq - 1
 
 

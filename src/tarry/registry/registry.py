@@ -254,7 +254,7 @@ class Registry:
         except sqlite3.DatabaseError as error:
             found = trouble("meta", error, path)
             if isinstance(found, RegistryDamage):
-                found = RegistryDamage("meta", f"this is not a registry: {error}")
+                found = RegistryDamage("meta", f"the file is not a registry: {error}")
             raise found from error
         self.on_damage: Callable[[RegistryDamage], None] | None = None
         """Told of damage that shows while the registry is in use; on whichever thread found it."""

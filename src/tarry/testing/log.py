@@ -145,7 +145,7 @@ class SimulatedPartition:
 
     def _check(self) -> None:
         if self.unreachable or self.closed:
-            raise Unavailable("the log cannot be reached")
+            raise Unavailable("the log cannot be reached; try again")
 
 
 class SimulatedLog:

@@ -38,7 +38,7 @@ def duration_ms(duration: Duration, field: str) -> int:
     if isinstance(duration, str):
         return parse_duration_ms(duration, field)
     if duration < timedelta():
-        raise Invalid(field, "is negative")
+        raise Invalid(field, "is negative; give 0 or more")
     return -(-duration // timedelta(milliseconds=1))
 
 

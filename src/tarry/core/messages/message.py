@@ -86,7 +86,7 @@ class Message(Struct, frozen=True, kw_only=True):
 
     def _check_group(self, group: str) -> None:
         if not group:
-            raise Invalid("group", "is empty")
+            raise Invalid("group", "is empty; give a name or leave it out")
         admission.GROUP_SIZE.check(admission.utf8_bytes("group", group))
         if self.leads is not None:
             raise Invalid("leads", "a message leads a group or is in one, not both")

@@ -85,14 +85,14 @@ class Repeat(Struct, frozen=True, kw_only=True, omit_defaults=True):
         if self.cron is None and not 1 <= self.every_ms + self.every_months * 28 * DAY_MS <= MAX_DELAY_MS:
             raise Invalid("every", "is not between 1 ms and 100 years")
         if self.every_ms < 0 or self.every_months < 0:
-            raise Invalid("every", "is negative")
+            raise Invalid("every", "is negative; give 0 or more")
         if self.zone and self.cron is None:
             raise Invalid("zone", "is for cron: an interval is time that passes, the same in every zone")
         for field in ("start_at_ms", "end_at_ms"):
             if (getattr(self, field) or 0) < 0:
                 raise Invalid(field, "is before 1970")
         if self.start_at_ms is not None and self.end_at_ms is not None and self.end_at_ms < self.start_at_ms:
-            raise Invalid("end_at_ms", "is before the start")
+            raise Invalid("end_at_ms", "is before the start; give a later instant")
         if self.count is not None and not 1 <= self.count <= MAX_COUNT:
             raise Invalid("count", "is not between 1 and 2^53")
         if not 0 <= self.jitter_ms <= DAY_MS:

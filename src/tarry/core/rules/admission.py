@@ -113,7 +113,7 @@ def check_headers(headers: Mapping[str, str | None]) -> None:
         if not name:
             raise Invalid("headers", "a name is empty")
         if value is None:
-            raise Invalid("headers", "a value is missing")
+            raise Invalid("headers", "a value is missing; each header has a text")
         size_bytes += utf8_bytes("headers", name) + utf8_bytes("headers", value)
     HEADERS_SIZE.check(size_bytes)
 
@@ -121,7 +121,7 @@ def check_headers(headers: Mapping[str, str | None]) -> None:
 # When it is due
 
 DUE: Final = Rule(lambda due_at_ms: due_at_ms < 0, lambda: Invalid("due_at_ms", "is before 1970"))
-DELAY: Final = Rule(lambda delay_ms: delay_ms < 0, lambda: Invalid("delay_ms", "is negative"))
+DELAY: Final = Rule(lambda delay_ms: delay_ms < 0, lambda: Invalid("delay_ms", "is negative; give 0 or more"))
 TWO_TIMES: Final = Rule(
     lambda both: both != 0, lambda: Invalid("delay_ms", "give a due instant or a delay, not both")
 )

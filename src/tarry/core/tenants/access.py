@@ -81,7 +81,7 @@ class Caller(Struct, frozen=True):
     def require(self, *roles: Role) -> None:
         """Raise `Forbidden` unless the caller holds one of these roles; an admin holds all."""
         if "admin" not in self.roles and not self.roles.intersection(roles):
-            raise Forbidden(f"this needs the role {' or '.join(dict.fromkeys((*roles, 'admin')))}")
+            raise Forbidden(f"the operation needs the role {' or '.join(dict.fromkeys((*roles, 'admin')))}")
 
     def covers(self, namespace: str) -> bool:
         """Whether the namespace is within reach."""
@@ -102,7 +102,7 @@ class Caller(Struct, frozen=True):
     def require_everywhere(self) -> None:
         """Raise `Forbidden` if this caller is limited to some namespaces."""
         if self.namespaces is not None:
-            raise Forbidden("this needs a token for all namespaces")
+            raise Forbidden("the operation needs a token for all namespaces")
 
     def require_destination(self, destination: str, namespace: str | None) -> None:
         """Raise `Forbidden` unless messages may be sent there."""

@@ -157,7 +157,7 @@ def _asked(wanted: Sequence[_Wanted], *, allow_empty_path: bool) -> Declared:
 def _subscription(wanted: _Wanted, *, allow_empty_path: bool) -> AppSubscription:
     for name, value in (("pubsubname", wanted.pubsubname), ("topic", wanted.topic)):
         if not value:
-            raise Invalid(name, "is empty in a subscription")
+            raise Invalid(name, "is empty in a subscription; give a name")
     routes = wanted.routes or _Routes(default=wanted.route or "")
     if wanted.routes is not None and not routes.rules and not routes.default:
         routes = _Routes(default=wanted.route or "")
@@ -180,7 +180,7 @@ def _rules(routes: _Routes, *, allow_empty_path: bool) -> tuple[RoutingRule, ...
     if routes.default or (allow_empty_path and not rules):
         rules.append(RoutingRule("", routes.default))
     if not rules or not (allow_empty_path or all(rule.path for rule in rules)):
-        raise Invalid("route", "a subscription has no path of the application")
+        raise Invalid("route", "a subscription has no path of the application; give it one")
     return tuple(rules)
 
 
@@ -199,7 +199,9 @@ def _as_text(value: Any) -> str:
     try:
         return msgspec.json.encode(value).decode()
     except RecursionError:
-        raise Invalid("metadata", "is nested too deeply") from None
+        raise Invalid(
+            "metadata", "is nested so deeply that it cannot be written as JSON; give texts"
+        ) from None
 
 
 def declarative(documents: Sequence[Document]) -> list[AppSubscription]:

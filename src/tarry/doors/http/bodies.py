@@ -92,7 +92,7 @@ def read_query(query_string: bytes, kind: type[T]) -> T:
         raise Invalid("query", "is not made of name=value pairs in UTF-8") from None
     given = dict(pairs)
     if len(given) < len(pairs):
-        raise Invalid("query", "a parameter is given twice")
+        raise Invalid("query", "a parameter is given twice; give each once")
     try:
         query = msgspec.convert(given, kind, strict=False)
     except ValidationError as error:

@@ -145,7 +145,7 @@ def encode(problem: Problem) -> bytes:
 
 def internal() -> HttpRefusal:
     """Something that should not have happened; the log has the rest."""
-    return HttpRefusal(500, "internal", "something went wrong inside the server; its log has more")
+    return HttpRefusal(500, "internal", "the server has met an error of its own; its log has more")
 
 
 def _retry_after_ms(error: TarryError) -> int | None:

@@ -122,11 +122,11 @@ def finalised_answer(action: str, unstable: bool, view: MessageView) -> Response
     speech = Speech(dialect, unstable)
     if view.state not in FINALISED:
         # It may have been sent: nobody can promise that it was cancelled.
-        raise explain(Conflict("uncertain"), speech)
+        raise explain(Conflict("the event may have been sent: ask again for its outcome"), speech)
     if action == "send" and view.state is State.SENT:
         return ok()
     if action == "send" and view.state is State.FAILED and dialect.repeats_error:
         raise error_of(view)
     if action == "cancel" and view.state is not State.SENT and dialect.cancel_repeats:
         return ok()
-    raise explain(Conflict("finalised"), speech)
+    raise explain(Conflict("the event is finalised: only a pending one can be changed"), speech)

@@ -113,7 +113,7 @@ class PulsarPeer:
     def require(self, topic: str, command: int) -> TopicName:
         """A topic by its name, if the client may use this command on it; else raises the refusal."""
         if self.broker.stopping:
-            raise Unavailable("the server is stopping")
+            raise Unavailable("the server is stopping; try again in a moment")
         name = parse_topic(text(topic))
         self.require_namespace(name.namespace_name, command)
         if not self.broker.engine.catalogue.has_namespace(name.namespace_name):

@@ -194,7 +194,7 @@ class Admission:
             raise Invalid("idempotency_key", "all messages have one, or none has")
         known = [repeat for repeat in repeats if repeat is not None]
         if known and len(known) != len(messages):
-            raise Conflict("an idempotency key was used with another request", "reused")
+            raise Conflict("an idempotency key was used with another request; use a new one", "reused")
         return known or None
 
     def _check_led(self, unit: "_Unit") -> None:

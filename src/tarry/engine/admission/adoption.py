@@ -164,14 +164,16 @@ class Adoption:
 
     def _check(self, manifest: BatchManifest, now_ms: int) -> None:
         if manifest.ledger != self._ledger_id:
-            raise Conflict("the batch was staged for another ledger", "elsewhere")
+            raise Conflict(
+                "the batch was staged for another ledger; stage it again for this one", "elsewhere"
+            )
         if sum(manifest.owners.values()) != manifest.count:
-            raise Invalid("owners", "they do not add up to the rows of the files")
+            raise Invalid("owners", "the counts do not add up to the rows of the files")
         if not manifest.namespaces:
             raise Invalid("namespaces", "a batch has messages of at least one")
         held = _held(manifest)
         if len({file.path for file in manifest.files}) < len(manifest.files):
-            raise Invalid("files", "a file stands there twice")
+            raise Invalid("files", "a file stands there twice; name each once")
         for namespace, due_at_ms in manifest.namespaces.items():
             policy = self._state.policies.effective(None, parse_namespace(namespace))
             self._check_delay(namespace, policy, due_at_ms - now_ms)
@@ -356,7 +358,7 @@ def _held(manifest: BatchManifest) -> dict[str, dict[str, int]]:
     if counts != Counter(manifest.owners) or not held.keys() <= manifest.namespaces.keys():
         raise Invalid(
             "held",
-            "is the number of messages of each owner in each namespace, and adds up to owners",
+            "does not add up to owners: give the number of messages of each owner in each namespace",
         )
     return held
 

@@ -35,7 +35,7 @@ class Idempotency:
         if known is None:
             return None
         if known.fingerprint != fingerprint(message):
-            raise Conflict("this idempotency key was used with another request", "reused")
+            raise Conflict("this idempotency key was used with another request; use a new one", "reused")
         id_ = self._ids.make(known.origin.seq, known.origin.fire_at_ms)
         scheduled = Scheduled(id_, known.due_at_ms, known.past_due, repeated=True)
         return self._journal.once_durable(lambda: scheduled, known.origin.seq)

@@ -301,4 +301,6 @@ def version_of(seq: int, body: bytes) -> Put:
     try:
         return decode_put(body)
     except msgspec.MsgspecError as error:
-        raise Damage(f"the record at seq {seq}", 0, f"it is no version ({type(error).__name__})") from None
+        raise Damage(
+            f"the record at seq {seq}", 0, f"the record is no version ({type(error).__name__})"
+        ) from None

@@ -119,7 +119,7 @@ class BulkCommands:
         try:
             command = self._known(number)
             if command.phase == "done":
-                raise Conflict("the command is done, so it cannot be stopped", "done")
+                raise Conflict("the command is done; only a running one can be stopped", "done")
             if command.phase == "stopped":
                 return self._told(command)
             return self._say(self._ended(command, who))

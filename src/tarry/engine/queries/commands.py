@@ -76,7 +76,7 @@ def check_times(delay_ms: int | None, due_at_ms: int | None) -> None:
     if delay_ms is not None and due_at_ms is not None:
         raise Invalid("delay_ms", "give a due instant or a delay, not both")
     if (delay_ms or 0) < 0 or (due_at_ms or 0) < 0:
-        raise Invalid("delay_ms" if delay_ms else "due_at_ms", "is negative")
+        raise Invalid("delay_ms" if delay_ms else "due_at_ms", "is negative; give 0 or more")
 
 
 class Commands:
@@ -146,9 +146,7 @@ class Commands:
         def act(found: Found) -> Answer[MessageView]:
             if not ending.is_for(found.put):
                 return failed(
-                    Conflict(
-                        "this ending spares the message, by its owner, its namespace or its age", "spared"
-                    )
+                    Conflict("the message is spared by its owner, its namespace or its age", "spared")
                 )
             if ending.spare_led_by is not None:
                 try:
@@ -318,7 +316,9 @@ class Commands:
             if due_at_ms is None:
                 delay_ms = found.put.delay_ms if delay_ms is None else delay_ms
                 if delay_ms is None:
-                    raise Conflict("the message has no delay to begin again", "untimed")
+                    raise Conflict(
+                        "the message has no delay to begin again; give a due instant or a delay", "untimed"
+                    )
                 due_at_ms = now_ms + delay_ms
             delay_ms = max(0, due_at_ms - now_ms)
             level = self._state.policies.level_at(found.put.destination, found.put.namespace)

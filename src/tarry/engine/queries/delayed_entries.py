@@ -111,7 +111,7 @@ class DelayedEntries:
 
     def _page(self, topic: str, key: str | None, start: int, limit: int) -> DelayedPage:
         if start < 0:
-            raise Invalid("start", "is negative")
+            raise Invalid("start", "is negative; give 0 or more")
         check_limit(limit)
         self._journal.check_shown()
         found = self._topics.find(topic)

@@ -104,4 +104,4 @@ def _overruled(view: MessageView) -> Conflict | None:
         return None
     if view.state in FINALISED:
         return Conflict(f"the message is {view.state}: it was not sent", view.state)
-    return Conflict("the message was restarted before it could be sent", "restarted")
+    return Conflict("the message was restarted before it could be sent; send it again", "restarted")

@@ -139,7 +139,7 @@ class Repeats:
         try:
             low = None if after is None else RepeatName.parse(after)
         except ValueError:
-            return failed(Invalid("page", "is no page of this list"))
+            return failed(Invalid("page", "is no page of this list; use next_page of its last answer"))
         limit = max(1, min(limit, MAX_LISTED))
         names = self._held.names(namespace, low, limit + 1)
         shown = names[:limit]

@@ -183,7 +183,7 @@ class Groups:
                 "the group has ended: one of its messages was sent, or all were discarded", "closed"
             )
         if group.leader is not None:
-            raise Conflict("the group waits for the message that leads it", "led")
+            raise Conflict("the group waits for the message that leads it; use another group", "led")
         if len(group.members) + len(ahead) >= limit:
             raise Conflict(f"the group has its limit of {limit} messages", "full")
         if not timed and not any(ahead) and not any(member.timed for member in group.members):
@@ -200,7 +200,7 @@ class Groups:
         """Raise if a message waits for the one that leads its group."""
         group = self._group_of(put, origin)
         if group is not None and group.leader is not None:
-            raise Conflict("the message waits for the one that leads its group", "led")
+            raise Conflict("the message waits for the one that leads its group; command that one", "led")
 
     def led_by(self, origin: Key) -> list[MemberRow]:
         """The members that wait for a message."""

@@ -131,7 +131,7 @@ def entry_record(entry: NewEntry, topic: str, fire_at_ms: int, now_ms: int, entr
 def check_entry(entry: NewEntry) -> None:
     """Raise `Invalid` or `TooLarge` if this can never be an entry. Knows no policy."""
     if entry.deliver_at_ms is not None and entry.deliver_at_ms < 0:
-        raise Invalid("deliver_at_ms", "is negative")
+        raise Invalid("deliver_at_ms", "is negative; give 0 or more")
     if entry.producer is not None and not 0 < len(entry.producer.encode()) <= limits.MAX_PRODUCER_BYTES:
         raise Invalid("producer", f"a name is 1 to {limits.MAX_PRODUCER_BYTES} bytes")
     if len(entry.payload) > limits.MAX_ENTRY_BYTES:

@@ -130,14 +130,14 @@ class KeyShares:
         """Raise if a consumer with these hash slots does not go with the others."""
         consumers = self._consumers
         if consumers and (ranges is None) != (consumers[0].ranges is None):
-            raise Conflict("the other consumers have their keys by another mode", "ranges")
+            raise Conflict("the other consumers have their keys by another mode; use that one", "ranges")
         if ranges is None:
             return
         if not ranges or not all(0 <= low <= high < HASH_SLOTS for low, high in ranges):
             raise Invalid("ranges", f"give hash slots from 0 to {HASH_SLOTS - 1}")
         taken = [pair for consumer in consumers for pair in consumer.ranges or ()]
         if any(low <= top and bottom <= high for low, high in ranges for bottom, top in taken):
-            raise Conflict("another consumer has some of these hash slots", "ranges")
+            raise Conflict("another consumer has some of these hash slots; choose free ones", "ranges")
 
 
 def key_slot(entry: Received) -> int:

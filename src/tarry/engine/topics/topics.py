@@ -317,7 +317,7 @@ class Topics:
             properties: dict[str, str] = {}
             if max_redeliveries:
                 if max_redeliveries < 0:
-                    raise Invalid("max_redeliveries", "is negative")
+                    raise Invalid("max_redeliveries", "is negative; give 0 or more")
                 dead = parse_topic(dead_letter_topic or f"{topic}-{name}-DLQ", "dead_letter_topic").full
                 properties = {"max_redeliveries": str(max_redeliveries), "dead_letter_topic": dead}
             found = self.by_name.get(topic)

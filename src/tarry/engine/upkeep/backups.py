@@ -60,7 +60,7 @@ class Backups:
     def begin(self, for_ms: int) -> Answer[Backup]:
         """Hold the ledger, and answer once there is a snapshot of the registry."""
         if self._folder is None:
-            return failed(Unavailable("this server keeps no snapshots"))
+            return failed(Unavailable("this server keeps no snapshots, and a backup needs one"))
         if len(self._under_way) >= MAX_BACKUPS:
             return failed(Conflict(f"{MAX_BACKUPS} backups are under way; wait for one to end", "busy"))
         name = secrets.token_hex(8)

@@ -240,7 +240,9 @@ class ReplicatedLog:
                     if valid.claim.nonce != nonce:
                         raise Conflict(f"{valid.claim.node} claimed the ledger first", "claimed")
                     if valid is not new[-1]:
-                        raise Conflict("the ledger was claimed again at once", "claimed")
+                        raise Conflict(
+                            "the ledger was claimed again at once: another server owns it", "claimed"
+                        )
                     self._ownership = Ownership(self._fold.position)
                     log.info("%s owns %s from epoch %d", self._node.name, self._partition.name, epoch)
                     return found

@@ -18,6 +18,7 @@ from tarry.outlets.dapr.times import delay_ms_of, span_of
 
 FIELD: Final = "scheduledRepeat"
 _ISO: Final = re.compile(r"R(\d{0,9})/(P[^/]+)", re.ASCII)
+MAX_SCHEDULE_CHARACTERS: Final = 200
 LEAST_MS: Final = 1_000
 """Nothing repeats faster than this."""
 
@@ -42,8 +43,10 @@ class DaprRepeat(Struct, frozen=True):
 
 def repeat_of(text: str) -> DaprRepeat:
     """Read a schedule; raises `Invalid`."""
-    if not text or len(text) > 200:
-        raise Invalid(FIELD, "is empty or too long for a schedule")
+    if not 0 < len(text) <= MAX_SCHEDULE_CHARACTERS:
+        raise Invalid(
+            FIELD, f"is empty, or longer than the {MAX_SCHEDULE_CHARACTERS} characters of a schedule"
+        )
     if found := _ISO.fullmatch(text):
         return DaprRepeat(found[2], int(found[1]) if found[1] else None, _every(found[2]))
     if text[0] == "P":

@@ -35,7 +35,7 @@ def due_at_ms(text: str, now_ms: int) -> int:
     A `+` that arrived as a space, as it does in a query that was not encoded, is taken for what it was.
     """
     if not text:
-        raise Invalid(FIELD, "is empty")
+        raise Invalid(FIELD, "is empty; give a time such as PT30M")
     if len(text) > _MAX_DIGITS:
         raise Invalid(FIELD, f"{text[:_MAX_DIGITS]!r}… is too long for a time")
     if text[0] == "R":

@@ -78,7 +78,9 @@ def parse(destination: str) -> Target:
     bracketed = f"[{host}]" if isinstance(address, IPv6Address) else host
     url = URL(f"{scheme}://{bracketed}:{port}{path}{match['query'] or ''}", encoded=True)
     if url.raw_host != host or url.port != port:  # the client would read it in another way than we did
-        raise Invalid("destination", "the host cannot be read without doubt")
+        raise Invalid(
+            "destination", "the host can be read in two ways; write it in letters, digits, dots and hyphens"
+        )
     return Target(scheme=scheme, host=host.rstrip("."), port=port, path=path, address=address, url=url)
 
 

@@ -146,7 +146,7 @@ def copy(
                 break
             write(piece)
         if size_bytes is not None and copied < size_bytes:
-            raise Damage(str(path), copied, "the file is shorter than expected")
+            raise Damage(str(path), copied, f"the file is shorter than the {size_bytes:,} bytes that it had")
         while copied < padded_bytes:
             write(bytes(min(PIECE_BYTES, padded_bytes - copied)))
         out.flush()

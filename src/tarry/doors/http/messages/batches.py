@@ -218,7 +218,11 @@ class _Answers:
         if error is None:
             self._fill(slot, write(answer.value()))
             return
-        said = error if isinstance(error, TarryError) else Unavailable("the server is stopping")
+        said = (
+            error
+            if isinstance(error, TarryError)
+            else Unavailable("the server is stopping; try again in a moment")
+        )
         self._fill(slot, write_answers([said] * slot.count, slot.first_line))
 
     def _fill(self, slot: "_Slot", lines: bytes) -> None:

@@ -109,7 +109,7 @@ class BulkEndpoints:
 
     def _folder(self) -> str:
         if not self._index:
-            raise Unavailable("there is no folder for an index here")
+            raise Unavailable("this server has no folder for an index, which batches need")
         return self._index
 
 

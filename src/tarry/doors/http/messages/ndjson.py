@@ -123,7 +123,11 @@ def _decoded(piece: Piece) -> Line:
     try:
         return _decode(piece)
     except UNREADABLE as error:
-        return explain(error, piece) if piece.strip() else Invalid("line", "is empty")
+        return (
+            explain(error, piece)
+            if piece.strip()
+            else Invalid("line", "is empty; each line is a JSON object")
+        )
 
 
 def _checked(line: Line, check: Callable[[BatchLine], None]) -> Line:

@@ -46,7 +46,7 @@ class BackupEndpoints:
 
     def _let_in(self, request: Request) -> None:
         if not self._engine.ready:
-            raise Unavailable("the server is starting")
+            raise Unavailable("the server is starting; try again in a moment")
 
     def _answer(self, backup: Backup) -> BackupAnswer:
         return BackupAnswer(

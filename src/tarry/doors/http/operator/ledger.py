@@ -85,7 +85,7 @@ class LedgerEndpoints:
 
     def _ledger(self, request: Request) -> Ledger:
         if not self._engine.ready:
-            raise Unavailable("the server is starting")
+            raise Unavailable("the server is starting; try again in a moment")
         return self._engine.ledger
 
 

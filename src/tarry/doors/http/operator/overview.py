@@ -189,4 +189,4 @@ class OverviewEndpoints:
 
     def _let_see(self, request: Request) -> None:
         if not self._engine.ready:
-            raise Unavailable("the server is starting")
+            raise Unavailable("the server is starting; try again in a moment")

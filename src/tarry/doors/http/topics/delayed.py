@@ -91,7 +91,7 @@ def _entry_id(request: Request) -> int:
     text = request.params["entry_id"]
     # A longer number is no entry's, and need not be read.
     if not (text.isascii() and text.isdigit() and len(text) <= 16):
-        raise NotFound("an entry id is a number")
+        raise NotFound("an entry id is a number, such as 17")
     return int(text)
 
 

@@ -57,7 +57,7 @@ class EventEndpoint:
                 elif not await stream.wait(self._keep_alive_s):
                     await sender.write(b": keep-alive\n\n")
         finally:
-            self._sessions.close(session, Conflict("the stream has ended", "ended"))
+            self._sessions.close(session, Conflict("the stream has ended; open it again", "ended"))
 
 
 def _events(entries: Entries, json: EntryJson) -> bytes:

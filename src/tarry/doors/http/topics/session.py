@@ -51,7 +51,7 @@ class Session:
     def attach(self, consumer: Consumer) -> None:
         """Begin, with the engine's consumer."""
         self._consumer = consumer
-        consumer.on_close = lambda: self.end(NotFound("the subscription was removed"))
+        consumer.on_close = lambda: self.end(NotFound("the subscription was removed; make it again"))
 
     @property
     def consumer(self) -> Consumer:

@@ -54,7 +54,10 @@ class Sessions:
         self._topics.subscription(key.topic, key.subscription)
         old = self._sessions.get(key)
         if old is not None:
-            self.close(old, Conflict("another stream took this consumer's place", "replaced"))
+            self.close(
+                old,
+                Conflict("another stream took this consumer's place; use another name for each", "replaced"),
+            )
         session = self._open(key, caller)
         session.stream = Stream(session, window)
         return session.stream
@@ -63,7 +66,7 @@ class Sessions:
         check_name(key.consumer, "consumer")
         subscription = self._topics.subscription(key.topic, key.subscription)
         if self._closed:
-            raise Unavailable("the server is stopping")
+            raise Unavailable("the server is stopping; try again in a moment")
         loop = asyncio.get_running_loop()
         session = Session(key, loop.time)
         if (old := self._sessions.get(key)) is not None and old.ended is not None:
@@ -105,7 +108,7 @@ class Sessions:
         """End every session; no more are opened."""
         self._closed = True
         for session in list(self._sessions.values()):
-            self.close(session, Unavailable("the server is stopping"))
+            self.close(session, Unavailable("the server is stopping; try again in a moment"))
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -119,6 +122,6 @@ class Sessions:
                 continue
             session.expire()
             if session.is_idle(idle_s):
-                self.close(session, Conflict("the session was idle", "idle"))
+                self.close(session, Conflict("the session was idle; open it again", "idle"))
         if self._sessions:
             self._timer = asyncio.get_running_loop().call_later(SWEEP_S, self._sweep)

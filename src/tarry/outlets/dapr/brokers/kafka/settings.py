@@ -82,7 +82,7 @@ def _security(properties: Properties) -> dict[str, Any]:
             "sasl.oauthbearer.scope": properties.text("oidcScopes", "openid").replace(",", " "),
         }
     elif auth == "mtls" and not tls:
-        raise Misconfigured("disableTls", "contradicts authType mtls")
+        raise Misconfigured("disableTls", "contradicts authType mtls; leave it out")
     elif auth == "certificate":
         properties.needed("caCert", "is needed for authType certificate")
     sasl = bool(options)
