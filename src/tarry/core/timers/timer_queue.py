@@ -103,10 +103,10 @@ class TimerQueue:
         earliest = int(fire_at_ms.min())
         if not self._buffered or earliest < self._buffer_fire_at_ms:
             self._buffer_fire_at_ms = earliest
-        room = slice(self._buffered, self._buffered + count)
-        self._buffer.fire_at_ms[room] = fire_at_ms
-        self._buffer.seqs[room] = seqs
-        self._buffer.lanes[room] = lanes
+        at = slice(self._buffered, self._buffered + count)
+        self._buffer.fire_at_ms[at] = fire_at_ms
+        self._buffer.seqs[at] = seqs
+        self._buffer.lanes[at] = lanes
         self._buffered += count
 
     def add_runs(self, runs: Iterable[Run]) -> None:

@@ -58,7 +58,7 @@ class Lookup:
         partitions = broker.rules.partitions(topic)
         if not partitions:
             return settled(0)
-        broker.rules.check_room(parse_topic(topic).namespace_name, partitions)
+        broker.rules.check_topic_limit(parse_topic(topic).namespace_name, partitions)
         return topics.create(topic, partitions).map(lambda _: partitions)
 
     def _lookup(self, asked: wire.CommandLookupTopic, _: bytes) -> None:

@@ -118,9 +118,9 @@ class RuleBook:
             raise NotFound(
                 f"Topic {topic} does not exist, and topics of {namespace} are not made by clients (autoTopicCreation)"
             )
-        self.check_room(namespace)
+        self.check_topic_limit(namespace)
 
-    def check_room(self, namespace: str, count: int = 1) -> None:
+    def check_topic_limit(self, namespace: str, count: int = 1) -> None:
         """Refuse to make topics beyond the number that a namespace may have."""
         limit = self.of("namespace", namespace).max_topics
         if limit and self._engine.topics.by_name.count(namespace) + count > limit:

@@ -59,7 +59,7 @@ class Destinations:
         if namespace is not None and namespace != within:
             raise Invalid("namespace", f"the destination is in {within}")
         if full not in self._state.topics.by_name:
-            self._state.topics.check_room(full)
+            self._state.topics.check_topic_limit(full)
         return Bound(full, within, policies.effective(full, within))
 
     def _hint(self, scheme: str) -> str:

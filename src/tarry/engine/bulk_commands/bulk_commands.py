@@ -78,7 +78,7 @@ class BulkCommands:
     ) -> Answer[BulkCommand]:
         """Begin a command: its messages are counted. Nothing is done to them before it is confirmed."""
         try:
-            self._check_room(chosen.namespace)
+            self._check_limit(chosen.namespace)
             command = BulkCommand(
                 number=self._journal.next_seq, action=action, chosen=chosen, asked_by=who,
                 asked_at_ms=self._clock.now_ms(), due_at_ms=due_at_ms, delay_ms=delay_ms,
@@ -88,7 +88,7 @@ class BulkCommands:
         except TarryError as error:
             return failed(error)
 
-    def _check_room(self, namespace: str) -> None:
+    def _check_limit(self, namespace: str) -> None:
         taken = [one.chosen.namespace for one in self._book.unfinished()]
         if len(taken) >= MAX_UNFINISHED:
             raise Conflict(

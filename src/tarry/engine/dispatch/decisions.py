@@ -150,7 +150,7 @@ class Decisions:
         if topic in topics.by_name:
             return None
         try:
-            topics.check_room(topic)
+            topics.check_topic_limit(topic)
         except Conflict as full:
             return str(full)
         return None

@@ -58,21 +58,21 @@ class OverdueLanes:
     def take_turns(self, batch: int) -> Keys:
         """A batch of keys in which every lane that has keys has its share."""
         taken: list[Keys] = []
-        room = batch
-        while self._lanes and room > 0:
-            share = max(1, room // len(self._lanes))
+        left = batch
+        while self._lanes and left > 0:
+            share = max(1, left // len(self._lanes))
             for lane in list(self._lanes):
                 # Whoever was served goes to the back.
                 queue = self._lanes.pop(lane)
                 fires, seqs = queue.popleft()
-                some = min(share, len(seqs), room)
+                some = min(share, len(seqs), left)
                 taken.append((fires[:some], seqs[:some]))
-                room -= some
+                left -= some
                 if some < len(seqs):
                     queue.appendleft((fires[some:], seqs[some:]))
                 if queue:
                     self._lanes[lane] = queue
-                if not room:
+                if not left:
                     break
         fires, seqs = (np.concatenate(parts) for parts in zip(*taken, strict=True))
         order = np.lexsort((seqs, fires))

@@ -116,12 +116,12 @@ class Pausing:
             if before is not None and not before.resumed:
                 return self._told(place, before)
             if before is None:
-                self._check_room(place.namespace)
+                self._check_limit(place.namespace)
             return self._say(place, Pause(self._clock.now_ms()))
         except TarryError as error:
             return failed(error)
 
-    def _check_room(self, namespace: str) -> None:
+    def _check_limit(self, namespace: str) -> None:
         pauses = self._state.pauses
         taken = len(pauses.by_place)
         if taken >= MAX_PAUSES:

@@ -185,24 +185,24 @@ class Repeating:
     # Making
 
     def _make_all(self, now_ms: int) -> None:
-        room, room_bytes = STEP, self._journal.unit_max_bytes // 2
+        left, left_bytes = STEP, self._journal.unit_max_bytes // 2
         records: list[Record] = []
         for wakes in (self._timely, self._late):
             while (first := wakes.first()) is not None and first[0] <= now_ms:
-                if room <= 0 or room_bytes <= 0:
+                if left <= 0 or left_bytes <= 0:
                     self._again_at_ms = now_ms + PACE_MS
                     break
                 name = first[1]
                 size_bytes = self._held.by_name[name].repeat.size_bytes
-                fits = max(1, min(room, room_bytes // size_bytes))
+                fits = max(1, min(left, left_bytes // size_bytes))
                 try:
                     made = self._make(self._held.by_name[name], now_ms, fits, len(records))
                 except Exception as error:  # noqa: BLE001 - one repeat must not keep the others, nor end the process
                     self._refused(name, error, now_ms)
                     continue
                 records += made
-                room -= len(made)
-                room_bytes -= len(made) * size_bytes
+                left -= len(made)
+                left_bytes -= len(made) * size_bytes
                 # Its next instant is known once the records are decided.
                 wakes.set(name, None)
         if records:
@@ -221,7 +221,7 @@ class Repeating:
             return
         assert first == expected
 
-    def _make(self, held: HeldRepeat, now_ms: int, room: int, before: int) -> list[Record]:
+    def _make(self, held: HeldRepeat, now_ms: int, left: int, before: int) -> list[Record]:
         """The occurrences of one repeat that are near, and its progress after them; `before` records come before them."""
         progress, occurrences = held.progress, self.occurrences(held)
         if progress.over_at_ms is not None:
@@ -232,11 +232,11 @@ class Repeating:
         missed_before_ms = self._missed_before(progress, now_ms)
         if next_ms is not None and next_ms < missed_before_ms:
             next_ms = occurrences.after_missed(next_ms, missed_before_ms)
-            room = min(room, LATE_STEP)
+            left = min(left, LATE_STEP)
         puts: list[Record] = []
         first_seq = self._journal.next_seq + before
         ahead_ms = self._ahead_ms(held)
-        while next_ms is not None and len(puts) < room:
+        while next_ms is not None and len(puts) < left:
             planned = occurrences.planned(next_ms, made)
             if planned.due_at_ms > now_ms + ahead_ms:
                 break

@@ -85,13 +85,13 @@ class Repeats:
             new = HeldRepeat(key, repeat, RepeatProgress(next_at_ms=first_ms, since_ms=now_ms))
             # An occurrence is refused now for whatever it would be refused for later.
             self._repeating.version(new, first_ms, max(first_ms, now_ms), now_ms)
-            self._check_room(new, before)
+            self._check_limit(new, before)
             ends = [] if before is None else self._repeating.taken_back(before, now_ms)[0]
             return self._write(key, [*ends, asked(key, repeat), come_to(key, new.progress)])
         except TarryError as error:
             return failed(error)
 
-    def _check_room(self, new: HeldRepeat, before: HeldRepeat | None) -> None:
+    def _check_limit(self, new: HeldRepeat, before: HeldRepeat | None) -> None:
         state, freed_bytes = self._held, 0 if before is None else before.repeat.size_bytes
         if before is None and len(state.by_name) >= MAX_REPEATS:
             raise Conflict(

@@ -141,9 +141,9 @@ class Cursor:
             if passes_waiting:
                 skip |= log.waiting.contains_many(fresh)
             fresh = fresh[~skip]
-            room = wanted - len(ids)
-            if len(fresh) > room:
-                fresh = fresh[:room]
+            lacking = wanted - len(ids)
+            if len(fresh) > lacking:
+                fresh = fresh[:lacking]
                 self.at = int(fresh[-1]) + 1
             else:
                 self.at = stop
@@ -154,11 +154,11 @@ class Cursor:
         """Take the lowest of the entries that come again, up to so many, that are still to be given out."""
         ids: list[int] = []
         while self._again and len(ids) < wanted:
-            room = wanted - len(ids)
-            if len(self._again) <= room:
+            lacking = wanted - len(ids)
+            if len(self._again) <= lacking:
                 some, self._again = sorted(self._again), []
             else:
-                some = [heappop(self._again) for _ in range(room)]
+                some = [heappop(self._again) for _ in range(lacking)]
             self._queued.difference_update(some)
             done = acked.contains_many(np.array(some)).tolist()
             ids += [one for one, over in zip(some, done, strict=True) if not over and one not in leases]

@@ -67,14 +67,14 @@ class RecentEntries:
         self.batches_bytes += self._sizes[-1]
         if self.batches_bytes > MAX_BATCH_BYTES:
             # Several at a time, because all that stay move up.
-            self._make_room(MAX_BATCH_BYTES - AGED_BYTES, len(self._batches))
+            self._let_go(MAX_BATCH_BYTES - AGED_BYTES, len(self._batches))
 
     def age(self) -> None:
         """A second has passed: of the batches that there were the last time some go; the others are old the next time."""
-        self._make_room(max(KEPT_BYTES, self.batches_bytes - AGED_BYTES), self._old)
+        self._let_go(max(KEPT_BYTES, self.batches_bytes - AGED_BYTES), self._old)
         self._old = len(self._batches)
 
-    def _make_room(self, left_bytes: int, most: int) -> None:
+    def _let_go(self, left_bytes: int, most: int) -> None:
         """Let the oldest batches go, until there is so much left, but not more than so many."""
         gone = 0
         while gone < most and self.batches_bytes > left_bytes:

@@ -58,7 +58,7 @@ class Retention:
         self._subs: list[Subscription] = []
         """The topic that is looked at, and those of its subscriptions that are yet to be."""
         self._more = False
-        self._room = 0
+        self._left = 0
         """How much more this turn may look at."""
 
     def let_go(self, now_ms: int) -> bool:
@@ -76,9 +76,9 @@ class Retention:
         if not self._round and self._topic is None:
             self._round = list(self._records.by_name.values())
             self._more = False
-        self._room = LOOK_AT
-        while self._room > 0 and (self._topic is not None or self._round):
-            self._room -= EACH
+        self._left = LOOK_AT
+        while self._left > 0 and (self._topic is not None or self._round):
+            self._left -= EACH
             self._go_on(now_ms)
         self._looked = {sub: at for sub, at in self._looked.items() if not sub.closed}
         return now_ms + SOON_MS if self._round or self._topic is not None or self._more else again_ms
@@ -117,7 +117,7 @@ class Retention:
     def expire(self, sub: Subscription, before_ms: int) -> bool:
         """Be done with the entries that could be had before an instant; whether there is more to look at."""
         ids = due_entries(sub, self._looked.get(sub, 0)).first(LOOK_AT)
-        self._room -= len(ids)
+        self._left -= len(ids)
         over: list[int] = []
         young = False
         for entry_id, entry in zip(ids.tolist(), self._read(sub.topic, ids), strict=True):

@@ -235,7 +235,7 @@ class TopicRecords:
                     sub.apply_seek(record.to)
                     self._pumping.wake(sub)
 
-    def check_room(self, topic: str, more: int = 1) -> None:
+    def check_topic_limit(self, topic: str, more: int = 1) -> None:
         """Raise `Conflict` if so many new topics, of which this is one, are more than their namespace may have."""
         namespace = parse_topic(topic).namespace_name
         limit = self._policies.effective(None, namespace).max_topics

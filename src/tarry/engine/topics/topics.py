@@ -151,7 +151,7 @@ class Topics:
                 raise Conflict(f"{name} has {found.partitions} partitions already", "fewer")
             wanted = [name_of_partition(name, number) for number in range(partitions)]
             made = [TopicSet(one, False, 0) for one in wanted if one not in self.by_name]
-            self._records.check_room(name, len(made) + (found is None))
+            self._records.check_topic_limit(name, len(made) + (found is None))
             return append_in_steps(self._journal.append, [TopicSet(name, False, partitions), *made])
         except TarryError as error:
             return failed(error)
@@ -237,7 +237,7 @@ class Topics:
             name = parse_topic(topic)
             found = self.by_name.get(name.full)
             if found is None:
-                self._records.check_room(name.full)
+                self._records.check_topic_limit(name.full)
             self.check_quota(name.full)
             now_ms = self._clock.now_ms()
             policy = self._policies.effective(name.full, name.namespace_name)
@@ -328,7 +328,7 @@ class Topics:
                     raise Conflict(f"subscription {name} of {topic} {kind}: take another name", "durable")
                 return self._resubscribe(sub, type, properties)
             if found is None:
-                self._records.check_room(topic)
+                self._records.check_topic_limit(topic)
             at = self._start(found, start)
             if not durable:
                 return self._memory_reader(topic, found, name, type, at)

@@ -131,10 +131,10 @@ def read_batches(body: bytes, max_bytes: int = MAX_BATCH_BYTES) -> list[pa.Recor
                 raise Invalid("schema", "has two columns of one name")
             _check_types(reader.schema)
             batches = []
-            room = len(body) // BYTES_PER_ROW + 1
+            rows_left = len(body) // BYTES_PER_ROW + 1
             for batch in reader:
-                room -= batch.num_rows
-                if room < 0:
+                rows_left -= batch.num_rows
+                if rows_left < 0:
                     raise Invalid("body", f"has more than a row for {BYTES_PER_ROW} of its bytes")
                 batches.append(batch)
         for batch in batches:

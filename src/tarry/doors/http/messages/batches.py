@@ -116,7 +116,7 @@ class BatchEndpoints:
         try:
             more = True
             while more:
-                await answers.room()
+                await answers.until_few()
                 answers.check_time()
                 piece = await _next_piece(request)
                 more = bool(piece)
@@ -235,7 +235,7 @@ class _Answers:
         if self._clock() > self._until_s:
             raise timed_out("the batch took too long as a whole; send the rest as another one")
 
-    async def room(self) -> None:
+    async def until_few(self) -> None:
         """Wait until more may be read."""
         while self._in_flight_bytes > MAX_IN_FLIGHT_BYTES or self._held_bytes > self._max_bytes:
             if self._gone:

@@ -219,7 +219,7 @@ class Stream:
         self.changed()
 
     def changed(self) -> None:
-        """There may be something to send, room for more, or an end."""
+        """There may be something to send, permits for more, or an end."""
         self._happened = True
         if self._waiter is not None:
             _wake(self._waiter)
@@ -227,9 +227,9 @@ class Stream:
     def take(self) -> list[Entries]:
         """The entries to send now; asks for more as far as the window and the bytes allow."""
         consumer = self.session.consumer
-        room = self._window - consumer.unacked - max(0, consumer.permits)
-        if room > 0 and not consumer.closed:
-            self._unsent += self.session.gather(room)
+        free = self._window - consumer.unacked - max(0, consumer.permits)
+        if free > 0 and not consumer.closed:
+            self._unsent += self.session.gather(free)
             # And one permit that stays, for whatever comes next.
             if consumer.permits <= 0 and consumer.unacked < self._window and not consumer.closed:
                 consumer.flow(1)

@@ -57,7 +57,7 @@ async def create(call: AdminCall) -> Response:
     properties = call.read(dict[str, str], empty=b"{}")
     if name in call.engine.topics.by_name:
         raise RestError(409, "This topic already exists")
-    _check_room(call, topic.namespace_name, 1)
+    _check_topic_limit(call, topic.namespace_name, 1)
     await call.engine.topics.create(name)
     await keep_properties(call, name, properties)
     return answer(None)
@@ -124,7 +124,7 @@ async def create_partitioned(call: AdminCall) -> Response:
         raise RestError(412, "Number of partitions should be more than 0")
     if name.full in call.engine.topics.by_name:
         raise RestError(409, "This topic already exists")
-    _check_room(call, name.namespace_name, count)
+    _check_topic_limit(call, name.namespace_name, count)
     await call.engine.topics.create(name.full, count)
     await keep_properties(call, name.full, given.properties)
     return answer(None)
@@ -140,7 +140,7 @@ async def update_partitioned(call: AdminCall) -> Response:
         raise RestError(
             422, f"Expect partitions {count} can't less than current partitions {topic.partitions}"
         )
-    _check_room(call, call.namespace(), count - topic.partitions)
+    _check_topic_limit(call, call.namespace(), count - topic.partitions)
     try:
         await call.engine.topics.create(topic.name, count)
     except Conflict as conflict:
@@ -154,9 +154,9 @@ async def _partitions_given(call: AdminCall) -> PartitionedMetadata:
     return given if isinstance(given, PartitionedMetadata) else PartitionedMetadata(given)
 
 
-def _check_room(call: AdminCall, namespace: str, count: int) -> None:
+def _check_topic_limit(call: AdminCall, namespace: str, count: int) -> None:
     try:
-        call.broker.rules.check_room(namespace, count)
+        call.broker.rules.check_topic_limit(namespace, count)
     except PulsarRefusal as refused:
         raise RestError(412, str(refused)) from None
 
