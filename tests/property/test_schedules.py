@@ -10,9 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tarry.core.limits import DAY_MS, HOUR_MS, MINUTE_MS
-from tarry.core.schedules.civil import date_of, day_of, month_days, weekday
+from tarry.core.schedules.civil import Period, date_of, day_of, month_days, weekday
 from tarry.core.schedules.cron import Cron
-from tarry.core.schedules.period import Period
 from tarry.core.schedules.rhythm import ByMonths, OnClock, Rhythm, Steady, latest_ms
 from tarry.core.schedules.zones import Offset, WallClock
 

@@ -88,8 +88,8 @@ async def dapr(folder: Path, **overrides: Any) -> AsyncIterator[Doors]:
     made: list[Any] = []
     original = configuration.doors_of
 
-    def doors_of(config: Any, access: Any, room: Any, clock: Any) -> Any:
-        made.extend(original(config, access, room, clock))
+    def doors_of(config: Any, access: Any, budget: Any, clock: Any) -> Any:
+        made.extend(original(config, access, budget, clock))
         return made
 
     with contextlib.ExitStack() as stack:

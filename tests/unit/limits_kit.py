@@ -11,7 +11,7 @@ from typing import Any
 from tarry.config import load
 from tarry.serve.composition import server as composition
 from tarry.serve.datafolder import DataFolder
-from tarry.serve.transport.connection_budget import Part
+from tarry.serve.transport.connection_budget import ListenerShare
 from tests.certificates import certificate
 from tests.processes import free_port
 
@@ -39,9 +39,9 @@ class Strangers:
         """The TLS context of clients, if the server speaks TLS."""
         self._stack = contextlib.AsyncExitStack()
 
-    def part(self, listener: str) -> Part[Any]:
+    def part(self, listener: str) -> ListenerShare[Any]:
         """The connections of a listener, as the server counts them."""
-        return next(part for part in self.server._room.parts if part.name == listener)
+        return next(share for share in self.server._budget.shares if share.name == listener)
 
     async def connect(self, listener: str, *, tls: bool = True, receive_bytes: int = 0) -> Stream:
         """Connect; with `tls=False` in clear text also where the listener speaks TLS. `receive_bytes` bounds the kernel's buffer."""

@@ -225,7 +225,7 @@ async def test_requests_before_the_first_answer_are_bounded() -> None:
         async with asyncio.timeout(BUSY_S):
             stream = await connect(port)
             stream[1].write(ask * asked)
-            (client,) = await until(lambda: [one for one in listener._part.open if one._paused])
+            (client,) = await until(lambda: [one for one in listener._share.open if one._paused])
             await asyncio.sleep(0.1)
             assert len(client._rest) <= MAX_HELD_BYTES + (256 << 10)
             assert stream[1].transport.get_write_buffer_size() > 1 << 20
@@ -334,7 +334,7 @@ async def test_who_does_not_read_makes_room_first(monkeypatch: pytest.MonkeyPatc
             slow[1].transport.pause_reading()  # type: ignore[attr-defined]
             slow[1].write(b"GET /large HTTP/1.1\r\nhost: x\r\n\r\n")
             await ask(idle)
-            await until(lambda: listener._part.slow, BUSY_S)
+            await until(lambda: listener._share.slow, BUSY_S)
             new = await connect(port)
             await ask(new)
             await ask(idle)
@@ -509,7 +509,7 @@ async def test_an_address_that_another_listens_on_all_the_same_is_told() -> None
             one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         other.bind(found.getsockname())
         other.listen()
-        accepting = Accepting(found, asyncio.Protocol, ConnectionBudget().part("http"), None)
+        accepting = Accepting(found, asyncio.Protocol, ConnectionBudget().share_of("http"), None)
         with pytest.raises(ListenError, match=r"stop what uses it, or set http\.host and http\.port"):
             begin(accepting, Http(port=0), "http")
 

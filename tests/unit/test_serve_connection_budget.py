@@ -20,7 +20,7 @@ from tarry.serve.transport.connection_budget import (
 def test_connections_leave_room_for_the_ledger(limit: int, expected: int) -> None:
     room = ConnectionBudget(limit)
     room.reserve(256)
-    assert room.part("http").limit == expected
+    assert room.share_of("http").limit == expected
 
 
 @pytest.mark.parametrize("limit", [1024, 4096, 20_000, 65_536])
@@ -28,10 +28,10 @@ def test_the_sum_fits(limit: int) -> None:
     room = ConnectionBudget(limit)
     room.reserve(256)
     parts = [
-        room.part("http"),
-        room.part("pulsar", 100),
-        room.part("matrix", files_each=2),
-        room.part("dapr"),
+        room.share_of("http"),
+        room.share_of("pulsar", 100),
+        room.share_of("matrix", files_each=2),
+        room.share_of("dapr"),
     ]
     assert parts[1].limit == 100
     used = sum(part.limit * part.files_each for part in parts)
@@ -44,20 +44,20 @@ def test_the_sum_fits(limit: int) -> None:
 
 def test_a_limit_that_is_far_too_low_leaves_a_few_to_each() -> None:
     room = ConnectionBudget(64)
-    assert [room.part(str(n)).limit for n in range(4)] == [MIN_CONNECTIONS] * 4
+    assert [room.share_of(str(n)).limit for n in range(4)] == [MIN_CONNECTIONS] * 4
 
 
 def test_no_limit_on_files_is_a_limit_on_connections() -> None:
-    assert ConnectionBudget(-1).part("http").limit == MAX_CONNECTIONS
+    assert ConnectionBudget(-1).share_of("http").limit == MAX_CONNECTIONS
 
 
 def test_a_configuration_that_asks_for_more_than_there_is_is_told(caplog: pytest.LogCaptureFixture) -> None:
     room = ConnectionBudget(1024)
-    room.part("pulsar", 700)
+    room.share_of("pulsar", 700)
     with caplog.at_level(logging.WARNING):
         room.check()
         assert caplog.records == []
-        room.part("dapr", 700)
+        room.share_of("dapr", 700)
         room.check()
     (record,) = caplog.records
     assert record.missing == 1400 - (1024 - 128 - 2 * ARRIVING)  # type: ignore[attr-defined]
@@ -67,4 +67,4 @@ def test_every_door_has_a_part() -> None:
     given = {f"doors.{door}.enabled": True for door in ("pulsar", "dapr")}
     room = ConnectionBudget(4096)
     doors_of(load(environment={}, overrides=given).config, Access.open(), room, SystemClock())
-    assert [part.name for part in room.parts] == ["doors.pulsar", "doors.dapr", "doors.dapr:grpc"]
+    assert [part.name for part in room.shares] == ["doors.pulsar", "doors.dapr", "doors.dapr:grpc"]

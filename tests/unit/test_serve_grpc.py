@@ -68,7 +68,9 @@ class Service:
 @contextlib.asynccontextmanager
 async def serving(**settings: Any) -> AsyncIterator[tuple[Service, int]]:
     app = DaprApp(grpc_port=0, **settings)
-    server = GrpcServer(app, "doors.dapr", ConnectionBudget().part("doors.dapr:grpc", app.max_connections))
+    server = GrpcServer(
+        app, "doors.dapr", ConnectionBudget().share_of("doors.dapr:grpc", app.max_connections)
+    )
     service = Service()
     port = server.bind()
     await server.start(service)
@@ -238,7 +240,7 @@ def test_a_taken_address_is_told() -> None:
         port = taken.getsockname()[1]
         with pytest.raises(ListenError, match=r"doors\.dapr\.grpc_port \(TARRY_DOORS__DAPR__GRPC_PORT\)"):
             GrpcServer(
-                DaprApp(grpc_port=port), "doors.dapr", ConnectionBudget().part("doors.dapr:grpc")
+                DaprApp(grpc_port=port), "doors.dapr", ConnectionBudget().share_of("doors.dapr:grpc")
             ).bind()
 
 

@@ -1,8 +1,9 @@
-"""The application behind a listener, as its connections see it."""
+"""The application behind a listener, as its connections see it; and the operations that it serves, a row for each."""
 
 from collections.abc import Awaitable, Callable
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
+from tarry.core.tenants.rights import Right
 from tarry.http.request import Request
 from tarry.http.response import Response, Streamed
 
@@ -54,3 +55,15 @@ class Application(Protocol):
 
     def refuse(self, request: Request, error: Exception) -> Response:
         """The response to what `open` or an endpoint raised, by the door's table; it logs what should not have happened."""
+
+
+class Served(NamedTuple):
+    """One method of one path."""
+
+    method: str
+    path: str
+    right: Right
+    """The role and the namespaces that it requires; whoever finds the row checks that before the body is read."""
+    endpoint: Endpoint
+    head: bool = True
+    """Whether what a GET serves is served to a HEAD."""

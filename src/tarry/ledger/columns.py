@@ -17,9 +17,8 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from tarry.core.errors import TarryError
-from tarry.core.messages.record_size import check_record, is_large
 from tarry.core.rules import admission
-from tarry.core.rules.admission import Errors, mark
+from tarry.core.rules.admission import Errors, check_record, is_large, mark
 from tarry.core.tenants.holder import Holder
 from tarry.ledger.lanes import lane_of
 

@@ -15,8 +15,8 @@ from tarry.core.errors import Invalid, TooLarge
 from tarry.core.limits import DAY_MS, MAX_DELAY_MS, MAX_HEADERS
 from tarry.core.messages.message import Message
 from tarry.core.names import check_name
+from tarry.core.schedules.civil import Period
 from tarry.core.schedules.cron import Cron
-from tarry.core.schedules.period import Period
 from tarry.core.schedules.rhythm import ByMonths, OnClock, Rhythm, Steady, latest_ms
 from tarry.core.schedules.zones import Offset, utc
 from tarry.core.time.times import format_instant

@@ -6,6 +6,10 @@ the outcome of a row depends neither on its path nor on its neighbours.
 
 Rules are asked in the order in which they stand here; the first one that is broken is the answer. After those of this
 module come the ones that need the engine's state: the place, the group, and the limits of the owner.
+
+The last rule is about a message's largest later record, which has to fit into a segment of the ledger. A message is written once
+more when it is fired, carried, or becomes a dead letter, then a little larger; and as one of a group, with the ends of all others
+in the same unit. A unit has half of its space for the one, and half for the others.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -17,6 +21,15 @@ from numpy.typing import NDArray
 from tarry.core import limits
 from tarry.core.errors import DelayTooLong, Invalid, TarryError, TooLarge
 from tarry.core.rules.policy import Level
+
+BESIDE_BYTES: Final = 32 * 1024
+"""Maximum bytes of a message beside its payload: headers, names, and its destination a second time where it is fired."""
+
+GROWTH_BYTES: Final = 512
+"""By how much a record is larger than its texts and payload: numbers, keys, and the lengths of fields."""
+
+_HEADER_BYTES: Final = 10
+"""Bytes of a header beside its name and value: their lengths."""
 
 Errors = dict[int, TarryError]
 """Row -> why it is refused."""
@@ -230,3 +243,38 @@ def instants(due_at_ms: Any, now_ms: int, floor_ms: int, policy: Timing, form: F
     rounded_ms = -(-due_at_ms // tick_ms) * tick_ms
     kept_ms = form.choose(due_at_ms >= now_ms, rounded_ms, due_at_ms)
     return kept_ms, earliest(rounded_ms, now_ms, floor_ms, form)
+
+
+def is_large(payload_bytes: Any, unit_max_bytes: int) -> Any:
+    """Whether a payload, or each of an array, is so large that its record has to be measured: nearly none is."""
+    return payload_bytes > unit_max_bytes - BESIDE_BYTES
+
+
+def check_record(
+    unit_max_bytes: int,
+    payload_bytes: int,
+    headers: Mapping[str, str],
+    destination: str,
+    names: tuple[str | None, ...],
+    *,
+    group: bool = False,
+    listed: bool = False,
+) -> None:
+    """Raise `TooLarge` for a message whose later records may not fit; `names` are its other texts."""
+    headers_bytes = sum(len(name.encode()) + len(value.encode()) for name, value in headers.items())
+    names_bytes = sum(len(name.encode()) for name in names if name is not None)
+    record_bytes = (
+        payload_bytes
+        + headers_bytes
+        + len(headers) * _HEADER_BYTES
+        + 2 * len(destination.encode())
+        + names_bytes
+        + GROWTH_BYTES
+    )
+    limit = unit_max_bytes // 2 if group else unit_max_bytes
+    if record_bytes > limit:
+        raise TooLarge("a message of a group" if group else "the message", limit)
+    # Of a listed message all that it was is in its end.
+    limit = unit_max_bytes // 2 // limits.MAX_GROUP_MEMBERS
+    if group and listed and payload_bytes + headers_bytes > limit:
+        raise TooLarge("a listed message of a group", limit)

@@ -1,11 +1,12 @@
-"""Dates of the proleptic Gregorian calendar as numbers of days since 1970-01-01.
+"""Dates of the proleptic Gregorian calendar as numbers of days since 1970-01-01, and periods of months.
 
 The algorithms are Howard Hinnant's, "chrono-compatible low-level date algorithms": years begin in March, so that a leap
 day is the last of its year.
 """
 
-from typing import Final
+from typing import Final, NamedTuple
 
+from tarry.core.errors import Invalid
 from tarry.core.limits import DAY_MS
 
 _DAYS_OF_ERA: Final = 146_097
@@ -46,3 +47,27 @@ def weekday(number: int) -> int:
 def split(at_ms: int) -> tuple[int, int]:
     """The number of the day of an instant, and the milliseconds since that day began."""
     return divmod(at_ms, DAY_MS)
+
+
+LAST_YEAR: Final = 9998
+"""The last year in which anything can be due."""
+
+
+class Period(NamedTuple):
+    """Months by the calendar, in UTC, and the rest, which is always equally long."""
+
+    months: int
+    rest_ms: int
+
+    def after_ms(self, from_ms: int, field: str = "every") -> int:
+        """The instant so long after another; raises `Invalid`. A day that the month lacks runs over into the next, as in Go."""
+        if not self.months:
+            return from_ms + self.rest_ms
+        number, of_day_ms = split(from_ms)
+        year, month, day = date_of(number)
+        years, month = divmod(month - 1 + self.months, 12)
+        year, month = year + years, month + 1
+        if year > LAST_YEAR:
+            raise Invalid(field, f"{self.months} months are further away than anything can be")
+        over = max(0, day - month_days(year, month))
+        return (day_of(year, month, day - over) + over) * DAY_MS + of_day_ms + self.rest_ms

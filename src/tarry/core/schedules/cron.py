@@ -13,8 +13,7 @@ from typing import Final
 
 from tarry.core.errors import Invalid
 from tarry.core.limits import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
-from tarry.core.schedules.civil import date_of, day_of, month_days, split, weekday
-from tarry.core.schedules.period import LAST_YEAR
+from tarry.core.schedules.civil import LAST_YEAR, date_of, day_of, month_days, split, weekday
 
 _NAMED: Final = {
     "@yearly": "0 0 0 1 1 *", "@annually": "0 0 0 1 1 *", "@monthly": "0 0 0 1 * *", "@weekly": "0 0 0 * * 0",

@@ -10,8 +10,8 @@ from msgspec import Struct
 
 from tarry.core.errors import Invalid
 from tarry.core.limits import DAY_MS
+from tarry.core.schedules.civil import Period
 from tarry.core.schedules.cron import Cron
-from tarry.core.schedules.period import Period
 from tarry.core.schedules.zones import Offset, WallClock, utc
 
 STEPS: Final = 48

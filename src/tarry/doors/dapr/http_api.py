@@ -16,12 +16,11 @@ from tarry.doors.dapr.metadata import Metadata
 from tarry.doors.dapr.operations import DAPR_HTTP, OPERATIONS, DaprOperation
 from tarry.doors.dapr.passing import HttpPassing
 from tarry.doors.dapr.publishing import Publishing
-from tarry.http.application import Endpoint
+from tarry.http.application import Endpoint, Served
 from tarry.http.errors import BodyTooLarge, PathNotText
 from tarry.http.request import Request
 from tarry.http.response import Response
 from tarry.http.routing import Routes
-from tarry.http.served import Served
 
 _log = logging.getLogger(__name__)
 

@@ -40,12 +40,11 @@ from tarry.doors.http.topics.sessions import Sessions
 from tarry.doors.http.topics.subscriptions import SubscriptionEndpoints
 from tarry.doors.http.topics.topics import TopicEndpoints
 from tarry.engine.engine import Engine
-from tarry.http.application import Application, Endpoint
+from tarry.http.application import Application, Endpoint, Served
 from tarry.http.errors import BodyTooLarge, BodyTooSlow, PathNotText
 from tarry.http.request import Request
 from tarry.http.response import Response
 from tarry.http.routing import Routes
-from tarry.http.served import Served
 from tarry.index.progress import Progress
 
 _log = logging.getLogger(__name__)

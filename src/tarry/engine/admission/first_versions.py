@@ -8,9 +8,9 @@ import msgspec
 from tarry.core import limits
 from tarry.core.errors import Invalid
 from tarry.core.messages.message import Message
-from tarry.core.messages.record_size import check_record, is_large
 from tarry.core.names import TOPIC_SCHEME
 from tarry.core.rules import admission
+from tarry.core.rules.admission import check_record, is_large
 from tarry.core.tenants.holder import Holder
 from tarry.engine.admission.destinations import Destinations, OwnerLimits
 from tarry.engine.admission.idempotency import fingerprint

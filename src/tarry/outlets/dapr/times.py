@@ -12,7 +12,7 @@ from typing import Final
 
 from tarry.core.errors import Invalid
 from tarry.core.limits import DAY_MS, HOUR_MS, MAX_DELAY_MS, MINUTE_MS
-from tarry.core.schedules.period import Period
+from tarry.core.schedules.civil import Period
 from tarry.core.time.times import go_duration_ms, iso8601_ms
 
 FIELD: Final = "scheduledSendTime"

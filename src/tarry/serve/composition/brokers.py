@@ -65,7 +65,7 @@ class BrokerDestinations:
 
     figures: Sequence[Figure] = ()
 
-    def __init__(self, config: Config, room: ConnectionBudget, clock: Clock) -> None:
+    def __init__(self, config: Config, budget: ConnectionBudget, clock: Clock) -> None:
         """Raises `BadResource` and `Invalid` for what the component files and the configuration say wrong."""
         definitions, namespaces = read_access(config)
         surroundings = ComponentSurroundings(name="", clock=clock)
@@ -73,7 +73,7 @@ class BrokerDestinations:
         self._outlet = BrokerOutlet(namespaces)
         self._connecting: list[asyncio.Task[None]] = []
         if self._mounts:
-            room.reserve(OUTGOING)
+            budget.reserve(OUTGOING)
 
     @property
     def outlets(self) -> Mapping[str, Outlet]:

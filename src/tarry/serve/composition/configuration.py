@@ -24,27 +24,27 @@ if TYPE_CHECKING:
 log = logging.getLogger("tarry.serve")
 
 
-def doors_of(config: Config, access: Access, room: ConnectionBudget, clock: SteadyClock) -> list[Door]:
+def doors_of(config: Config, access: Access, budget: ConnectionBudget, clock: SteadyClock) -> list[Door]:
     """The doors that are open. A closed one is not even imported."""
     doors: list[Door] = []
     if config.doors.pulsar.enabled:
         from tarry.serve.composition.pulsar import PulsarDoor
 
-        doors.append(PulsarDoor(config.doors.pulsar, access, room))
+        doors.append(PulsarDoor(config.doors.pulsar, access, budget))
     if config.doors.dapr.enabled:
         from tarry.serve.composition.dapr import DaprDoor
 
-        doors.append(DaprDoor(config.doors.dapr, access, room))
+        doors.append(DaprDoor(config.doors.dapr, access, budget))
     if config.brokers.allow:
         from tarry.serve.composition.brokers import BrokerDestinations
 
-        doors.append(BrokerDestinations(config, room, clock))
+        doors.append(BrokerDestinations(config, budget, clock))
     if config.doors.matrix.enabled and config.doors.matrix.homeserver is None:
         log.warning("the Matrix door stays closed: doors.matrix.homeserver names none; `tarry up` runs one")
     elif config.doors.matrix.enabled:
         from tarry.serve.composition.matrix import MatrixDoor
 
-        doors.append(MatrixDoor(config.doors.matrix, room, clock))
+        doors.append(MatrixDoor(config.doors.matrix, budget, clock))
     return doors
 
 

@@ -28,7 +28,7 @@ class DaprDoor:
 
     figures: Sequence[Figure] = ()
 
-    def __init__(self, settings: Dapr, access: Access, room: ConnectionBudget) -> None:
+    def __init__(self, settings: Dapr, access: Access, budget: ConnectionBudget) -> None:
         self._access = access
         self._outlet = DaprOutlet()
         apps: tuple[DaprApp, ...] = (settings, *settings.apps)
@@ -37,11 +37,11 @@ class DaprDoor:
         self._resources = [(app, Resources(app, environment)) for app in apps]
         names = ["doors.dapr", *(f"doors.dapr.apps[{at}]" for at in range(len(settings.apps)))]
         named = list(zip(apps, names, strict=True))
-        room.reserve(OUTGOING * len(apps))
-        self._listeners = [Listener(app, room.part(name, app.max_connections)) for app, name in named]
+        budget.reserve(OUTGOING * len(apps))
+        self._listeners = [Listener(app, budget.share_of(name, app.max_connections)) for app, name in named]
         self.sidecars: dict[str, Sidecar] = {}
         self._servers = [
-            GrpcServer(app, name, room.part(f"{name}:grpc", app.max_connections)) for app, name in named
+            GrpcServer(app, name, budget.share_of(f"{name}:grpc", app.max_connections)) for app, name in named
         ]
         self.grpc_ports: list[int] = []
         self.urls: list[str] = []

@@ -48,7 +48,7 @@ class MatrixDoor:
     mounts: Mapping[str, Application] = {}
     figures: Sequence[Figure] = ()
 
-    def __init__(self, config: Matrix, room: ConnectionBudget, clock: Clock | None = None) -> None:
+    def __init__(self, config: Matrix, budget: ConnectionBudget, clock: Clock | None = None) -> None:
         tokens = tokens_of(config)
         self._config = config
         self._clock = clock or SystemClock()
@@ -57,8 +57,8 @@ class MatrixDoor:
             HomeserverSettings(url=config.homeserver or "", as_token=tokens.as_token)
         )
         # A client that waits for news holds a connection here and one to the homeserver.
-        self._listener = Listener(config, room.part(NAME, config.max_connections, files_each=2))
-        room.reserve(MAX_KEPT)
+        self._listener = Listener(config, budget.share_of(NAME, config.max_connections, files_each=2))
+        budget.reserve(MAX_KEPT)
         self._looking: asyncio.Task[None] | None = None
         self.outlets: Mapping[str, Outlet] = {SCHEME: MatrixOutlet(self._homeserver, self._clock)}
 

@@ -18,21 +18,20 @@ from tarry.doors.pulsar.stored_schemas import StoredSchemas
 from tarry.engine.engine import Engine
 from tarry.http.application import Application
 from tarry.serve.transport.accepting import Accepting
-from tarry.serve.transport.connection_budget import SWEEP_MS, ConnectionBudget, Part
+from tarry.serve.transport.connection_budget import SWEEP_MS, ConnectionBudget, ListenerShare, Unread
 from tarry.serve.transport.listener import begin, renew, shown, taken, tls_context
-from tarry.serve.transport.unread import Unread
 
 log = logging.getLogger("tarry.pulsar")
 
 NAME: Final = "doors.pulsar"
 CONNECT_WITHIN_S: Final = 10.0
-"""So long a client may take to say who it is. Until then it makes room for others, if there is none left."""
+"""So long a client may take to say who it is. Until then it makes way for others, if no place is free."""
 
 
 class PulsarDoor:
     """See `tarry.serve.composition.doors.Door`."""
 
-    def __init__(self, settings: Pulsar, access: Access, room: ConnectionBudget) -> None:
+    def __init__(self, settings: Pulsar, access: Access, budget: ConnectionBudget) -> None:
         self._settings = settings
         self._access = access
         self._socket: socket.socket | None = None
@@ -40,7 +39,7 @@ class PulsarDoor:
         self._keeping: asyncio.Task[None] | None = None
         self._sweeping: asyncio.Task[None] | None = None
         self._url = ""
-        self.part: Part[PulsarTransport] = room.part(NAME, settings.max_connections)
+        self.share: ListenerShare[PulsarTransport] = budget.share_of(NAME, settings.max_connections)
         self.broker: Broker | None = None
         self._admin = AdminApp(self._url_under)
 
@@ -95,11 +94,11 @@ class PulsarDoor:
     async def start(self, engine: Engine) -> None:
         """Begin to accept."""
         assert self._socket is not None, "bind first"
-        self.broker = Broker(engine, self._access, self._settings, StoredSchemas(engine), self.part.limit)
+        self.broker = Broker(engine, self._access, self._settings, StoredSchemas(engine), self.share.limit)
         self._admin.broker = self.broker
         loop = asyncio.get_running_loop()
         self._server = Accepting(
-            self._socket, lambda: PulsarTransport(self), self.part, tls_context(self._settings)
+            self._socket, lambda: PulsarTransport(self), self.share, tls_context(self._settings)
         )
         begin(self._server, self._settings, NAME)
         self._keeping = loop.create_task(self._keep_alive())
@@ -111,7 +110,7 @@ class PulsarDoor:
 
     def revoke(self) -> None:
         """See `Door`."""
-        for client in list(self.part.open):
+        for client in list(self.share.open):
             client.revoke()
 
     async def stop(self) -> None:
@@ -126,7 +125,7 @@ class PulsarDoor:
             self._server.close()
         elif self._socket is not None:
             self._socket.close()
-        for client in list(self.part.open):
+        for client in list(self.share.open):
             client.end()
 
     async def close(self) -> None:
@@ -140,19 +139,19 @@ class PulsarDoor:
     async def _keep_alive(self) -> None:
         while True:
             await asyncio.sleep(self._settings.keep_alive_ms / 1000)
-            for client in list(self.part.open):
+            for client in list(self.share.open):
                 client.tick()
 
     async def _sweep(self) -> None:
         while True:
             await asyncio.sleep(SWEEP_MS / 1000)
             now_s = time.monotonic()
-            for client, since_s in list(self.part.waiting.items()):
+            for client, since_s in list(self.share.waiting.items()):
                 if client.busy:
-                    self.part.waiting.pop(client)
+                    self.share.waiting.pop(client)
                 elif now_s - since_s > CONNECT_WITHIN_S:
                     client.abort()
-            self.part.sweep(now_s)
+            self.share.sweep(now_s)
 
 
 class PulsarTransport(asyncio.Protocol):
@@ -168,13 +167,13 @@ class PulsarTransport(asyncio.Protocol):
         """A client is there."""
         assert self._door.broker is not None
         self._transport = transport
-        if not self._door.part.enter(self):
+        if not self._door.share.enter(self):
             log.warning("a connection is refused: the maximum number is open")
             transport.abort()
             return
         transport.set_write_buffer_limits(high=self._door.max_unread_bytes)
         self.unread = Unread(transport)
-        self._door.part.waiting[self] = time.monotonic()
+        self._door.share.waiting[self] = time.monotonic()
         peer = transport.get_extra_info("peername")
         here = transport.get_extra_info("sockname")
         self._connection = PulsarConnection(self._door.broker, self, str(peer[0]), self._door.url_of(here))
@@ -186,7 +185,7 @@ class PulsarTransport(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The client is gone."""
-        self._door.part.leave(self)
+        self._door.share.leave(self)
         if self._connection is not None:
             self._connection.lost()
 

@@ -91,10 +91,10 @@ class Server:
         self._engine: Engine | None = None
         self._driver: Driver | None = None
         self._watchdog = Watchdog(loop)
-        self._room = ConnectionBudget()
-        self._room.reserve(config.webhook.max_connections)
+        self._budget = ConnectionBudget()
+        self._budget.reserve(config.webhook.max_connections)
         self._access = Access(configuration.tokens_of(config))
-        self._doors = configuration.doors_of(config, self._access, self._room, self._clock)
+        self._doors = configuration.doors_of(config, self._access, self._budget, self._clock)
         self._tracer = configuration.tracer_of(config)
         self._app: HttpApp | None = None
         self._listener: Listener | None = None
@@ -123,8 +123,8 @@ class Server:
         """Take all addresses, so that a taken one is told before anything is opened."""
         if self._listener is None:
             http = self._config.http
-            self._listener = Listener(http, self._room.part("http", http.max_connections))
-            self._room.check()
+            self._listener = Listener(http, self._budget.share_of("http", http.max_connections))
+            self._budget.check()
             self._url = self._listener.bind()
             self.addresses = [address for door in self._doors for address in door.bind()]
         return self._listener
@@ -212,7 +212,7 @@ class Server:
             dashboard(),
             [
                 *self._watchdog.figures,
-                *self._room.figures,
+                *self._budget.figures,
                 Figure(
                     name="tarry_token_limited",
                     text="How often a token was told to wait because of its operations a second",

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from errno import EMFILE, ENFILE, ENOBUFS, ENOMEM
 from typing import Any, Final
 
-from tarry.serve.transport.connection_budget import Part
+from tarry.serve.transport.connection_budget import ListenerShare
 
 HANDSHAKE_S: Final = 10.0
 """So long a client may take for its TLS handshake."""
@@ -35,12 +35,12 @@ class Accepting:
         self,
         listening: socket.socket,
         make: Callable[[], asyncio.Protocol],
-        part: Part[Any],
+        share: ListenerShare[Any],
         context: ssl.SSLContext | None,
     ) -> None:
         self._socket = listening
         self._make = make
-        self._part = part
+        self._share = share
         self.context = context
         self._loop = asyncio.get_running_loop()
         self._resting: asyncio.TimerHandle | None = None
@@ -60,7 +60,7 @@ class Accepting:
             self._socket.close()
         if self._resting is not None:
             self._resting.cancel()
-        for arriving in list(self._part.arriving):
+        for arriving in list(self._share.arriving):
             arriving.cancel()
 
     async def wait_closed(self) -> None:
@@ -78,10 +78,10 @@ class Accepting:
                 self._rest(error)
                 return
             client.setblocking(False)
-            self._part.make_room()
+            self._share.make_way()
             arriving = self._loop.create_task(self._let_in(client))
-            self._part.arriving[arriving] = None
-            arriving.add_done_callback(lambda done: self._part.arriving.pop(done, None))
+            self._share.arriving[arriving] = None
+            arriving.add_done_callback(lambda done: self._share.arriving.pop(done, None))
 
     async def _let_in(self, client: socket.socket) -> None:
         """Bring a connection to its protocol; one that breaks off or takes too long is closed."""
@@ -99,14 +99,14 @@ class Accepting:
             client.close()
         except asyncio.CancelledError:
             # It may be in by now, and uvloop does not tell a protocol of the end of a connection whose arrival was cancelled.
-            if protocol in self._part.open:
+            if protocol in self._share.open:
                 protocol.connection_lost(None)
             raise
 
     def _rest(self, error: OSError) -> None:
         """Look again in a moment: whoever ends meanwhile gives a descriptor back."""
         log.warning(
-            "connections wait to be accepted: %s", error.strerror, extra={"listener": self._part.name}
+            "connections wait to be accepted: %s", error.strerror, extra={"listener": self._share.name}
         )
         self._loop.remove_reader(self._socket.fileno())
         self._resting = self._loop.call_later(

@@ -11,9 +11,8 @@ from tarry.config.dapr import DaprApp
 from tarry.grpc.call import Service, opening
 from tarry.grpc.connection import GrpcConnection
 from tarry.serve.transport.accepting import Accepting
-from tarry.serve.transport.connection_budget import SWEEP_MS, Part
+from tarry.serve.transport.connection_budget import SWEEP_MS, ListenerShare, Unread
 from tarry.serve.transport.listener import begin, renew, taken, tls_context
-from tarry.serve.transport.unread import Unread
 
 FRAME_BYTES: Final = 64 * 1024
 """Maximum bytes of a request beside its body."""
@@ -33,10 +32,10 @@ log = logging.getLogger("tarry.dapr")
 class GrpcServer:
     """`bind`, `start`, and at the end `stop`. `name` is the table of its settings."""
 
-    def __init__(self, app: DaprApp, name: str, part: "Part[GrpcTransport]") -> None:
+    def __init__(self, app: DaprApp, name: str, share: "ListenerShare[GrpcTransport]") -> None:
         self.app = app
         self._name = name
-        self._part = part
+        self._share = share
         self._socket: socket.socket | None = None
         self._server: Accepting | None = None
         self._sweeping: asyncio.Task[None] | None = None
@@ -54,7 +53,7 @@ class GrpcServer:
         self._server = Accepting(
             self._socket,
             lambda: GrpcTransport(self, service, loop),
-            self._part,
+            self._share,
             tls_context(self.app, "h2"),
         )
         begin(self._server, self.app, self._name, key="grpc_port")
@@ -66,7 +65,7 @@ class GrpcServer:
 
     def revoke(self) -> None:
         """End the calls whose token is not in force any more."""
-        for client in list(self._part.open):
+        for client in list(self._share.open):
             client.revoke()
 
     async def stop(self) -> None:
@@ -78,23 +77,23 @@ class GrpcServer:
         self._server.close()
         self._sweeping.cancel()
         self._all_gone = asyncio.Event()
-        for client in list(self._part.open):
+        for client in list(self._share.open):
             client.stop()
-        if self._part.open:
+        if self._share.open:
             try:
                 await asyncio.wait_for(self._all_gone.wait(), self.app.drain_ms / 1000)
             except TimeoutError:
-                for client in list(self._part.open):
+                for client in list(self._share.open):
                     client.abort()
                 await self._all_gone.wait()
 
     def enter(self, client: "GrpcTransport") -> bool:
-        """Let a connection in, if there is room."""
-        return self._part.enter(client)
+        """Let a connection in, if a place is free."""
+        return self._share.enter(client)
 
     def look(self, client: "GrpcTransport", idle: bool, now_s: float) -> float:
         """Take note of whether a connection has no call under way; gives for how long it has had none."""
-        waiting = self._part.waiting
+        waiting = self._share.waiting
         if not idle:
             waiting.pop(client, None)
             return 0.0
@@ -102,17 +101,17 @@ class GrpcServer:
 
     def leave(self, client: "GrpcTransport") -> None:
         """A connection is gone."""
-        self._part.leave(client)
-        if not self._part.open and self._all_gone is not None:
+        self._share.leave(client)
+        if not self._share.open and self._all_gone is not None:
             self._all_gone.set()
 
     async def _sweep(self) -> None:
         while True:
             await asyncio.sleep(SWEEP_MS / 1000)
             now = time.monotonic()
-            for client in list(self._part.open):
+            for client in list(self._share.open):
                 client.sweep(now)
-            self._part.sweep(now)
+            self._share.sweep(now)
 
 
 class GrpcTransport(asyncio.Protocol):

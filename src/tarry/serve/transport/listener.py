@@ -18,8 +18,7 @@ from tarry.http.application import Application
 from tarry.http.connection import HttpConnection
 from tarry.http.head import Heads
 from tarry.serve.transport.accepting import Accepting
-from tarry.serve.transport.connection_budget import SWEEP_MS, ConnectionBudget, Part
-from tarry.serve.transport.unread import Unread
+from tarry.serve.transport.connection_budget import SWEEP_MS, ConnectionBudget, ListenerShare, Unread
 
 
 class ListenError(Exception):
@@ -27,11 +26,13 @@ class ListenError(Exception):
 
 
 class Listener:
-    """One HTTP listener: `bind`, `start`, and at the end `stop`. Without a part it has all the room for itself."""
+    """One HTTP listener: `bind`, `start`, and at the end `stop`. Without a share of a budget it has one for itself."""
 
-    def __init__(self, settings: Listening, part: Part[Any] | None = None) -> None:
+    def __init__(self, settings: Listening, share: ListenerShare[Any] | None = None) -> None:
         self._settings = settings
-        self._part: Part[HttpConnection] = part or ConnectionBudget().part("http", settings.max_connections)
+        self._share: ListenerShare[HttpConnection] = share or ConnectionBudget().share_of(
+            "http", settings.max_connections
+        )
         self._socket: socket.socket | None = None
         self._app: Application | None = None
         self._accepting: Accepting | None = None
@@ -45,7 +46,7 @@ class Listener:
 
     def bind(self) -> str:
         """Take the address, so that a taken one is told before anything is opened; gives the URL."""
-        self._socket = taken(self._settings, self._part.name)
+        self._socket = taken(self._settings, self._share.name)
         return f"{'https' if self._settings.tls_cert else 'http'}://{shown(self._socket.getsockname())}"
 
     async def start(self, app: Application, access: Access | None = None) -> None:
@@ -54,7 +55,7 @@ class Listener:
         They do while this access has several tokens, or always if the tokens are not known here.
         """
         assert self._socket is not None, "bind first"
-        self._shares = Shares(self._part.limit, "requests under way", access)
+        self._shares = Shares(self._share.limit, "requests under way", access)
         self._app = app
         heads = Heads()
 
@@ -63,15 +64,15 @@ class Listener:
             return HttpConnection(self._app, self, heads, self._tasks)
 
         self._accepting = Accepting(
-            self._socket, connection, self._part, tls_context(self._settings, "http/1.1")
+            self._socket, connection, self._share, tls_context(self._settings, "http/1.1")
         )
-        begin(self._accepting, self._settings, self._part.name)
+        begin(self._accepting, self._settings, self._share.name)
         self._sweeping = asyncio.create_task(self._sweep_on())
 
     def change(self, app: Application) -> None:
         """Serve another application from now on: the connections of the one before end, after the response under way."""
         self._app = app
-        for client in list(self._part.open):
+        for client in list(self._share.open):
             client.stop()
 
     # Seats
@@ -79,18 +80,18 @@ class Listener:
     @property
     def waiting(self) -> OrderedDict[HttpConnection, float]:
         """Connections without a request, and since when."""
-        return self._part.waiting
+        return self._share.waiting
 
     def enter(self, client: HttpConnection) -> bool:
         """Let a connection in, if there is a place."""
         client.unread = Unread(client.transport)
-        return self._part.enter(client)
+        return self._share.enter(client)
 
     def leave(self, client: HttpConnection) -> None:
         """A connection is gone."""
-        self._part.leave(client)
+        self._share.leave(client)
         self.release(client)
-        if not self._part.open and self._all_gone is not None:
+        if not self._share.open and self._all_gone is not None:
             self._all_gone.set()
 
     def hold(self, client: HttpConnection, caller: Caller) -> None:
@@ -109,16 +110,16 @@ class Listener:
 
     def sweep(self, now_s: float) -> None:
         """Close connections that have been silent for too long, and those that do not read."""
-        waiting = self._part.waiting
+        waiting = self._share.waiting
         while waiting:
             client, since_s = next(iter(waiting.items()))
             if (now_s - since_s) * 1000 < self._settings.idle_timeout_ms:
                 break
             waiting.popitem(last=False)
             client.transport.close()
-        for client in list(self._part.open):
+        for client in list(self._share.open):
             client.check_time(now_s)
-        self._part.sweep(now_s)
+        self._share.sweep(now_s)
 
     async def _sweep_on(self) -> None:
         while True:
@@ -137,13 +138,13 @@ class Listener:
             return
         self._accepting.close()
         self._all_gone = asyncio.Event()
-        for client in list(self._part.open):
+        for client in list(self._share.open):
             client.stop()
-        if self._part.open:
+        if self._share.open:
             try:
                 await asyncio.wait_for(self._all_gone.wait(), self._settings.drain_ms / 1000)
             except TimeoutError:
-                for client in list(self._part.open):
+                for client in list(self._share.open):
                     client.abort()
                 await self._all_gone.wait()
         await self._end_tasks()

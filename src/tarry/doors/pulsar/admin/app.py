@@ -22,12 +22,11 @@ from tarry.doors.pulsar.admin.call import (
 from tarry.doors.pulsar.admin.operations import OPERATIONS
 from tarry.doors.pulsar.admin.refusals import RestError, refusal_of
 from tarry.doors.pulsar.broker import Broker
-from tarry.http.application import Endpoint, Outcome
+from tarry.http.application import Endpoint, Outcome, Served
 from tarry.http.errors import BodyTooLarge, BodyTooSlow, PathNotText
 from tarry.http.request import Request
 from tarry.http.response import Response
 from tarry.http.routing import Routes
-from tarry.http.served import Served
 
 log = logging.getLogger("tarry.pulsar")
 
