@@ -27,6 +27,7 @@ KEYS: dict[str, list[tuple[tuple[Any, ...], tuple[Any, ...]]]] = {
     "groups": [(("acme/a", "ann", "open"), (None,)), (("acme/a", "ann", "closed"), (1_700_000_000_005,))],
     "subjects": [(("room",), ())],
     "idempotency": [(("acme/a", "ann", "key é"), (1_700_000_000_006,))],
+    "lines": [(("acme/a", "ann", "key é", 2), (1_700_000_000_006,))],
     "names": [(("acme/a", "trial é"), (5,))],
     "owners": [(("acme/a", "ann"), ()), (("", "ann"), ())],
     "policies": [(("namespace", "public/default"), ())],

@@ -6,6 +6,7 @@ or becomes the same version.
 
 import json
 from collections.abc import Callable, Sequence
+from hashlib import blake2b
 from typing import Any
 
 import msgspec
@@ -18,6 +19,7 @@ from msgspec import structs
 
 from tarry.core import limits
 from tarry.core.errors import DelayTooLong, TarryError
+from tarry.core.messages.line_keys import LineKeys
 from tarry.core.messages.message import Message, Scheduled
 from tarry.core.rules import admission
 from tarry.core.rules.admission import MANY, Rule, Timings
@@ -151,16 +153,24 @@ def line(row: dict[str, Any]) -> bytes:
     return json.dumps({**row, "payload": payload(row)}).encode()
 
 
+def line_keys(asked: list[dict[str, Any]]) -> LineKeys:
+    """Keys of rows, which do not follow from their places: others may be before them. Those with a long number are too long."""
+    numbers: dict[str, int] = {}
+    for at, row in enumerate(asked):
+        said = f"{asked[:at].count(row)} {row!r}"
+        number = int.from_bytes(blake2b(said.encode(), digest_size=3).digest(), "big") % 10_000 + 10_000
+        numbers[said] = number if row.get("ttl_ms") != LONG else number * 10_000
+    assert len(set(numbers.values())) == len(numbers) == len(asked)
+    return LineKeys("é" * 124 + "r", np.array(list(numbers.values()), np.int64))
+
+
 def keyed(asked: list[dict[str, Any]]) -> list[Message]:
-    """Rows as messages with idempotency keys, which do not follow from their places: others may be before them."""
+    """Rows as messages with idempotency keys."""
     return [
         structs.replace(
-            message({name: value for name, value in row.items() if value is not None}),
-            # Some are too long.
-            idempotency_key=f"{asked[:at].count(row)} {row!r}"[: 200 if row.get("ttl_ms") != LONG else 5]
-            + "é" * (500 if row.get("ttl_ms") == LONG else 0),
+            message({name: value for name, value in row.items() if value is not None}), idempotency_key=key
         )
-        for at, row in enumerate(asked)
+        for row, key in zip(asked, line_keys(asked).texts(), strict=True)
     ]
 
 
@@ -260,16 +270,19 @@ class Way:
         return self.of([self.engine.schedule(one) for one in keyed(asked)])
 
     def keyed_columns(self, asked: list[dict[str, Any]]) -> list[Outcome]:
-        """As columns, where the messages come along that have the keys."""
-        messages = keyed(asked)
-        columns = structs.replace(dapr.columns_of(messages), requests=messages)
-        assert not self.engine.any_repeated(messages)
-        found = self.of_columns(self.engine.schedule_columns(columns, Message(destination="")))
+        """As columns, with the keys of lines."""
+        messages, keys, nothing = keyed(asked), line_keys(asked), Message(destination="")
+        columns = structs.replace(dapr.columns_of(messages), line_keys=keys)
+        assert not self.engine.any_repeated(columns, nothing)
+        found = self.of_columns(self.engine.schedule_columns(columns, nothing))
         accepted = [one for one, put in zip(messages, found, strict=True) if isinstance(put, Put)]
         again = [self.engine.schedule(one) for one in accepted]
         assert all(one.value().repeated for one in again)
         assert self.of(again) == [put for put in found if isinstance(put, Put)]
-        assert all(self.engine.any_repeated([one]) for one in accepted)
+        for row, put in enumerate(found):
+            lone = dapr.columns_of(messages[row : row + 1])
+            lone = structs.replace(lone, line_keys=keys.at(np.array([row])))
+            assert self.engine.any_repeated(lone, nothing) == isinstance(put, Put)
         return found
 
     def bulk(self, asked: list[dict[str, Any]]) -> list[Outcome]:

@@ -3,10 +3,12 @@
 import errno
 from typing import Any
 
+import numpy as np
 import pytest
 from msgspec import structs
 
 from tarry.core.errors import Conflict, TarryError, Unavailable
+from tarry.core.messages.line_keys import LineKeys, line_key
 from tarry.core.messages.message import Message
 from tarry.core.rules.policy import Policy
 from tarry.doors.dapr.columns import columns_of
@@ -67,10 +69,16 @@ def test_a_repeat_after_a_restart_gets_the_first_answer(bench: Bench, flushed: b
 
 @pytest.mark.parametrize("flushed", [False, True])
 def test_columns_are_remembered_by_their_keys(bench: Bench, flushed: bool) -> None:
-    asked = [request(delay_ms=None, due_at_ms=5 + n, idempotency_key=f"key {n}") for n in range(3)]
-    assert not bench.engine.any_repeated(asked)
-    columns = structs.replace(columns_of(asked), requests=asked)
-    answer = bench.engine.schedule_columns(columns, Message(destination=""))
+    """Also where one page of answers ends and the next begins, and beside answers that a page had before."""
+    asked = [
+        request(delay_ms=None, due_at_ms=5 + n, idempotency_key=line_key("key", n)) for n in (62, 64, 65)
+    ]
+    before = bench.ask(bench.engine.schedule(request(idempotency_key="key:63")))
+    keys = LineKeys("key", np.array([62, 64, 65]))
+    columns = structs.replace(columns_of(asked), line_keys=keys)
+    nothing = Message(destination="")
+    assert not bench.engine.any_repeated(columns, nothing)
+    answer = bench.engine.schedule_columns(columns, nothing)
     in_flight = bench.engine.schedule(asked[2])
     assert not in_flight.settled
     ids = [id_.decode() for id_ in bench.ask(answer).ids.tolist()]
@@ -79,13 +87,20 @@ def test_columns_are_remembered_by_their_keys(bench: Bench, flushed: bool) -> No
         bench.wait(2000)
     bench.crash(lose_transactions=0 if flushed else 1_000)
     bench.start()
+    assert bench.ask(bench.engine.schedule(request(idempotency_key="key:63"))).id == before.id
     for n, one in enumerate(asked):
-        assert bench.engine.any_repeated([one])
+        lone = structs.replace(columns_of([one]), line_keys=LineKeys("key", keys.numbers[n : n + 1]))
+        assert bench.engine.any_repeated(lone, nothing)
         again = bench.ask(bench.engine.schedule(one))
-        assert (again.id, again.due_at_ms, again.past_due, again.repeated) == (ids[n], 5 + n, True, True)
+        assert (again.id, again.due_at_ms, again.past_due, again.repeated) == (
+            ids[n],
+            one.due_at_ms,
+            True,
+            True,
+        )
     with pytest.raises(Conflict):
         bench.ask(bench.engine.schedule(structs.replace(asked[0], payload=b"other")))
-    assert bench.engine.stats().counters["accepted"] == 3
+    assert bench.engine.stats().counters["accepted"] == 4
 
 
 @pytest.mark.parametrize(

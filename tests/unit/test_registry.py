@@ -9,6 +9,7 @@ import pytest
 
 from tarry.core.errors import Damage, Unavailable
 from tarry.ledger.record import Key
+from tarry.registry.lines_row import LinesRow
 from tarry.registry.registry import EndedRow, Flush, GroupRow, LiveRow, Meta, Registry, RepeatRow
 from tarry.registry.snapshots import SNAPSHOTS, restore
 from tarry.registry.table import WRITTEN_AT_ONCE
@@ -129,6 +130,8 @@ def test_pruning_forgets_what_is_past_its_retention_and_no_more(registry: Regist
         registry.finalised.put((seq,), ended(seq, seq * 100), (None, seq * 100))
     registry.idempotency.put(("n", "ann", "old"), RepeatRow(b"", Key(1, 1), 1, False, 100), (100,))
     registry.idempotency.put(("n", "ann", "new"), RepeatRow(b"", Key(1, 1), 1, False, 900), (900,))
+    registry.lines.put(("n", "ann", "night", 0), LinesRow(b"\0", bytes(48)), (100,))
+    registry.lines.put(("n", "ann", "night", 1), LinesRow(b"\0", bytes(48)), (900,))
     registry.groups.put(("n", "ann", "closed"), GroupRow([], 100), (100,))
     registry.groups.put(("n", "ann", "open"), GroupRow([], None), (None,))
     flush(registry, 1)
@@ -136,6 +139,7 @@ def test_pruning_forgets_what_is_past_its_retention_and_no_more(registry: Regist
     registry.renew()
     assert [seq for (seq,), _ in registry.finalised.rows()] == [4, 5, 6, 7, 8, 9, 10]
     assert [key for (_, _, key), _ in registry.idempotency.rows()] == ["new"]
+    assert [page for (*_, page), _ in registry.lines.rows()] == [1]
     assert [name for (_, _, name), _ in registry.groups.rows()] == ["open"]
     # Too many rows: the oldest go first.
     registry.prune(0, 3, 0, 1000)

@@ -240,9 +240,9 @@ class Engine:
         """
         return self._parts.admission.repeated(message)
 
-    def any_repeated(self, messages: Sequence[Message]) -> bool:
+    def any_repeated(self, columns: Columns, defaults: Message) -> bool:
         """Whether one of these requests may have come before, by its idempotency key: then columns cannot bring them."""
-        return self._parts.admission.any_repeated(messages)
+        return self._parts.admission.any_repeated(columns, defaults)
 
     def group_owners(self, namespace: str, name: str) -> frozenset[str]:
         """Owners of messages that wait in a group of this name, in a namespace."""

@@ -6,6 +6,8 @@ so (`Meta.scoped_from`).
 
 From format 2 to 3 nothing is rewritten: chunks of places and blocks of bits may be shorter than they were, which an
 earlier version would misread.
+
+From format 3 to 4 the answers to lines of a request with an idempotency key go from rows of their own into pages.
 """
 
 import logging
@@ -16,12 +18,14 @@ from typing import Any, Final
 import google_crc32c
 import msgspec
 
+from tarry.core.messages.line_keys import place_of
 from tarry.core.tenants.holder import UNSCOPED
+from tarry.registry.lines_row import LinesRow
 from tarry.registry.table import RegistryDamage
 
 log = logging.getLogger(__name__)
 
-FORMAT_VERSION: Final = 3
+FORMAT_VERSION: Final = 4
 SCOPED_VERSION: Final = 2
 """The first format with the namespace in its keys."""
 _BATCH_COUNTS: Final = (8, 9)
@@ -43,6 +47,14 @@ _SCOPED: Final = {
 """The tables of format 2 that differ from those of format 1."""
 
 
+_LINES: Final = (
+    "CREATE TABLE IF NOT EXISTS lines (namespace TEXT, owner TEXT, request TEXT, page INTEGER,"
+    " accepted_at_ms INTEGER, body BLOB NOT NULL, crc INTEGER NOT NULL,"
+    " PRIMARY KEY (namespace, owner, request, page)) WITHOUT ROWID"
+)
+"""The table that format 4 has more."""
+
+
 def migrate(connection: sqlite3.Connection, version: int, meta: type[Any]) -> None:
     """Turn a registry of an earlier format into one of the present; `meta` is the type of the row that says how far it is.
 
@@ -55,6 +67,7 @@ def migrate(connection: sqlite3.Connection, version: int, meta: type[Any]) -> No
                 _scope(connection, name, columns)
             _rewrite(connection, "batches", _scoped_batch)
             _rewrite(connection, "meta", partial(_scoped_meta, meta))
+        _put_lines_together(connection)
         connection.execute(f"PRAGMA user_version = {FORMAT_VERSION}")
     except BaseException:
         connection.rollback()
@@ -96,6 +109,30 @@ def _scoped_batch(row: list[Any]) -> list[Any]:
 def _scoped_meta(kind: type[Any], row: list[Any]) -> Any:
     meta = msgspec.convert(row, kind)
     return msgspec.structs.replace(meta, scoped_from=meta.applied_seq + 1)
+
+
+def _put_lines_together(connection: sqlite3.Connection) -> None:
+    """Move the answers to lines into pages; what other keys have got stays where it is."""
+    connection.execute(_LINES)
+    pages: dict[tuple[str, str, str, int], LinesRow] = {}
+    newest: dict[tuple[str, str, str, int], int] = {}
+    moved: list[tuple[str, str, str]] = []
+    for body, crc in connection.execute("SELECT body, crc FROM idempotency WHERE key GLOB '*:[1-9]*'"):
+        (namespace, owner, key), _, answer = _read("idempotency", body, crc)
+        if (place := place_of(key)) is None:
+            continue
+        fingerprint, (fire_at_ms, seq), due_at_ms, _, accepted_at_ms = answer
+        where = (namespace, owner, place.request, place.page)
+        pages[where] = pages.get(where, LinesRow()).with_line(
+            place.line, fingerprint, fire_at_ms, seq, due_at_ms, accepted_at_ms
+        )
+        newest[where] = max(newest.get(where, 0), accepted_at_ms)
+        moved.append((namespace, owner, key))
+    connection.executemany(
+        "INSERT INTO lines VALUES (?, ?, ?, ?, ?, ?, ?)",
+        ((*where, newest[where], *_written(where, (newest[where],), page)) for where, page in pages.items()),
+    )
+    connection.executemany("DELETE FROM idempotency WHERE namespace = ? AND owner = ? AND key = ?", moved)
 
 
 def _read(table: str, body: bytes, crc: int) -> list[Any]:

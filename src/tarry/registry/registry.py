@@ -18,6 +18,7 @@ from msgspec import Struct
 from tarry.core.errors import TarryError, Unavailable
 from tarry.ledger.record import FIRST_BATCH_SEQ, Kept, Key, StagedFile, Tried, Unsent
 from tarry.ledger.watermark import Ceiling
+from tarry.registry.lines_row import LinesRow
 from tarry.registry.migration import FORMAT_VERSION, migrate
 from tarry.registry.snapshots import write_snapshot
 from tarry.registry.table import RegistryDamage, Table, trouble
@@ -222,6 +223,10 @@ class Registry:
         self.idempotency: Table[RepeatRow] = Table(
             "idempotency", ("namespace", "owner", "key"), RepeatRow, ("accepted_at_ms",), sieved=True
         )
+        self.lines: Table[LinesRow] = Table(
+            "lines", ("namespace", "owner", "request", "page"), LinesRow, ("accepted_at_ms",), sieved=True
+        )
+        """Answers to lines of requests with an idempotency key, by page; the instant is the newest one of the page."""
         self.names: Table[Key] = Table("names", ("namespace", "name"), Key, ("origin_seq",), sieved=True)
         """By namespace and name: the origin of the message that was given the name last."""
         self.owners: Table[int] = Table("owners", ("namespace", "owner"), int)
@@ -244,7 +249,7 @@ class Registry:
             self.live, self.finalised, self.groups, self.idempotency, self.owners, self.policies, self.topics,
             self.chunks, self.waiting, self.subscriptions, self.acks, self.producers, self.batches,
             self.batch_files, self.catalogue, self.subjects, self.sequences,
-            self.names,
+            self.names, self.lines,
         ]  # fmt: skip
         self._ended: list[Callable[[], Any]] = []
         try:
@@ -342,6 +347,8 @@ class Registry:
                 )  # fmt: skip
             self._writer.execute(
                 "DELETE FROM idempotency WHERE accepted_at_ms < ?", (idempotency_before_ms,))  # fmt: skip
+            self._writer.execute(
+                "DELETE FROM lines WHERE accepted_at_ms < ?", (idempotency_before_ms,))  # fmt: skip
             self._writer.execute(
                 "DELETE FROM groups WHERE closed_at_ms IS NOT NULL AND closed_at_ms < ?", (finalised_before_ms,))  # fmt: skip
 

@@ -26,6 +26,11 @@ CREATE TABLE IF NOT EXISTS idempotency   (namespace TEXT, owner TEXT, key TEXT, 
                             body BLOB NOT NULL, crc INTEGER NOT NULL,
                             PRIMARY KEY (namespace, owner, key)) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS idempotency_by_time ON idempotency (accepted_at_ms);
+-- Lines of a request with an idempotency key: the answers of up to 64 neighbours.
+CREATE TABLE IF NOT EXISTS lines         (namespace TEXT, owner TEXT, request TEXT, page INTEGER, accepted_at_ms INTEGER,
+                            body BLOB NOT NULL, crc INTEGER NOT NULL,
+                            PRIMARY KEY (namespace, owner, request, page)) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS lines_by_time ON lines (accepted_at_ms);
 -- Names of messages: the first version of the message that was given a name last. A row goes with the outcome of that message.
 CREATE TABLE IF NOT EXISTS names         (namespace TEXT, name TEXT, origin_seq INTEGER,
                             body BLOB NOT NULL, crc INTEGER NOT NULL,

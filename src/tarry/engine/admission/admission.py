@@ -113,9 +113,9 @@ class Admission:
         except TarryError as error:
             return failed(error)
 
-    def any_repeated(self, messages: Sequence[Message]) -> bool:
+    def any_repeated(self, columns: Columns, defaults: Message) -> bool:
         """Whether one of these requests may have come before: then they have to be accepted as messages, not as columns."""
-        return self._idempotency.any_seen(messages)
+        return self._idempotency.any_seen(columns, defaults.namespace)
 
     def _traced(self, messages: Sequence[Message], take: Callable[[bytes | None], Answer[T]]) -> Answer[T]:
         if not messages or self._tracing is None:

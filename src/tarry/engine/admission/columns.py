@@ -5,7 +5,6 @@ Columns of Arrow, by name: `destination`, `payload` (binary or string), `due_at_
 taken from the defaults of the request. In the ledger the rows are records like any others (ADR 0005 says why not Arrow).
 """
 
-from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
@@ -14,6 +13,7 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from tarry.core.errors import Invalid
+from tarry.core.messages.line_keys import LineKeys
 from tarry.core.messages.message import Message
 from tarry.core.rules.admission import Errors
 from tarry.engine.records.changes import Written
@@ -28,8 +28,8 @@ class Columns(Struct, frozen=True):
     due_at_ms: Numbers
     delay_ms: Numbers
     contents: Contents
-    requests: Sequence[Message] = ()
-    """The rows as messages, where each has an idempotency key; none of these was seen before."""
+    line_keys: LineKeys | None = None
+    """The idempotency keys of the rows, where they have such; none of these was seen before."""
 
 
 class ColumnsScheduled(Struct, frozen=True):

@@ -20,9 +20,9 @@ from tarry.core.rules.policy import Level, effective
 from tarry.core.tenants.holder import Holder
 from tarry.engine.admission.columns import Columns, Plan
 from tarry.engine.admission.destinations import Bound, Destinations, OwnerLimits
-from tarry.engine.admission.request_keys import RequestKeys
+from tarry.engine.admission.request_keys import AskedTimes, RequestKeys
 from tarry.engine.journal.journal import Journal
-from tarry.engine.records.changes import KeyedVersion, Versions, Written
+from tarry.engine.records.changes import Versions, Written
 from tarry.engine.state.engine_state import EngineState
 from tarry.ledger.columns import Coded, Numbers, count_holders, holders_of, lanes_of, lengths_of
 from tarry.ledger.frame import ROW_BYTES
@@ -57,8 +57,9 @@ class Planner:
             return [], errors
         admission.mark_destinations(errors, *columns.destinations)
         contents.check(errors)
-        asked, delay = _times(columns, defaults, now_ms, errors)
-        keys = RequestKeys.of(columns.requests)
+        times = times_of(columns, defaults)
+        asked, delay = _delays(times, now_ms, errors)
+        keys = None if columns.line_keys is None else RequestKeys.of(columns.line_keys)
         if keys is not None:
             admission.IDEMPOTENCY_KEY_SIZE.mark(errors, lengths_of(keys.column))
         bounds, codes = self._bounds(columns.destinations, defaults.namespace, errors)
@@ -68,7 +69,7 @@ class Planner:
         due, fire = admission.instants(asked, now_ms, self._state.floor_ms, timings, MANY)
         places = [(bound.destination, bound.namespace) for bound in bounds]
         contents.check_records(
-            self._journal.unit_max_bytes, places, codes, errors, keys.keys if keys is not None else None
+            self._journal.unit_max_bytes, places, codes, errors, keys.texts if keys is not None else None
         )
         self._mark_limits(contents.owners, bounds, levels, codes, now_ms, errors)
         rows = np.arange(contents.count)
@@ -79,10 +80,11 @@ class Planner:
             contents, codes, fire, due, delay = (
                 contents.take(rows), codes[rows], fire[rows], due[rows], delay[rows],
             )  # fmt: skip
-            keys = (
-                RequestKeys.of([columns.requests[row] for row in rows.tolist()]) if keys is not None else None
-            )
+            keys = keys.at(rows) if keys is not None else None
+            times = times.at(rows)
         texts = [place_text(namespace, destination) for destination, namespace in places]
+        if keys is not None:
+            keys.ask(contents, columns.destinations.at(rows), times, defaults)
         bodies = encode_bodies(
             contents, Coded(texts, codes), fire, due, delay, now_ms, defaults.door, trace, keys
         )
@@ -92,8 +94,9 @@ class Planner:
         for part in _units_of(lengths_of(bodies), self._journal.unit_max_bytes):
             piece = bodies[part]
             unit = unit_of_puts(piece, fire[part], lanes[part])
-            counts = count_holders(Coded(holders.values, holders.codes[part]))
-            keyed = () if keys is None else _keyed(keys, part, holders, fire, due, now_ms)
+            held = Coded(holders.values, holders.codes[part])
+            counts = count_holders(held)
+            keyed = () if keys is None else keys.answers(part, held, fire[part], due[part], now_ms)
             plans.append(
                 Plan(Written(unit, [Versions(counts, (), keyed)]), rows[part], fire[part], due[part])
             )
@@ -136,32 +139,18 @@ class Planner:
                 errors[row] = error
 
 
-def _keyed(
-    keys: RequestKeys,
-    part: slice,
-    holders: Coded[Holder],
-    fire_at_ms: NDArray[np.int64],
-    due_at_ms: NDArray[np.int64],
-    now_ms: int,
-) -> list[KeyedVersion]:
-    """Rows of the state about the keys of these messages."""
-    of_rows = [holders.values[code] for code in holders.codes[part].tolist()]
-    rows = zip(
-        of_rows, keys.keys[part], keys.prints[part], fire_at_ms[part].tolist(), due_at_ms[part].tolist(), strict=True
-    )  # fmt: skip
-    return [
-        (place, (*holder, key), print_, fire, due, now_ms)
-        for place, (holder, key, print_, fire, due) in enumerate(rows)
-    ]
-
-
-def _times(
-    columns: Columns, defaults: Message, now_ms: int, errors: Errors
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The due instant that each row asks for, and how far ahead it is."""
+def times_of(columns: Columns, defaults: Message) -> AskedTimes:
+    """The times that each row gives, or the defaults if it gives none."""
     neither = ~(columns.due_at_ms.given | columns.delay_ms.given)
-    dues, has_due = _filled(columns.due_at_ms, defaults.due_at_ms, neither)
-    delays, has_delay = _filled(columns.delay_ms, defaults.delay_ms, neither)
+    return AskedTimes(
+        _filled(columns.due_at_ms, defaults.due_at_ms, neither),
+        _filled(columns.delay_ms, defaults.delay_ms, neither),
+    )
+
+
+def _delays(times: AskedTimes, now_ms: int, errors: Errors) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The due instant that each row asks for, and how far ahead it is."""
+    (dues, has_due), (delays, has_delay) = times
     admission.TWO_TIMES.mark(errors, has_due & has_delay)
     admission.DUE.mark(errors, dues, has_due)
     admission.DELAY.mark(errors, delays, has_delay)
@@ -175,14 +164,12 @@ def _times(
     return asked, np.maximum(asked - now_ms, 0)
 
 
-def _filled(
-    numbers: Numbers, default: int | None, neither: NDArray[np.bool_]
-) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+def _filled(numbers: Numbers, default: int | None, neither: NDArray[np.bool_]) -> Numbers:
     """A column with the default in the rows that say nothing."""
     if default is None or not neither.any():
         return numbers
     most = np.iinfo(np.int64).max
-    return np.where(neither, min(default, most), numbers.values), numbers.given | neither
+    return Numbers(np.where(neither, min(default, most), numbers.values), numbers.given | neither)
 
 
 def _units_of(sizes: NDArray[np.int32], unit_max_bytes: int) -> Iterator[slice]:

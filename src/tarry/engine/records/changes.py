@@ -45,9 +45,20 @@ def sent_by(first: int, last: int, messages: int) -> SentNumbers:
 IntColumn = Sequence[int] | NDArray[np.int64]
 
 
-KeyedVersion = tuple[int, tuple[str, str, str], bytes, int, int, int]
-"""A first version with an idempotency key: its place in the unit; namespace, owner and key; the fingerprint of its request; its
-fire and due instants; when it was accepted."""
+class KeyedLines(Struct, frozen=True, gc=False):
+    """Lines of one request with an idempotency key whose answers are kept in one page: first versions of one holder."""
+
+    holder: Holder
+    request: str
+    """The key of the request."""
+    page: int
+    lines: bytes
+    """Their places in the page."""
+    places: NDArray[np.int64]
+    """Their places in the unit."""
+    answers: NDArray[Any]
+    """Their answers but for the seqs, as the registry packs them (`tarry.registry.lines_row`)."""
+    accepted_at_ms: int
 
 
 class Versions(Struct, frozen=True, gc=False):
@@ -57,8 +68,8 @@ class Versions(Struct, frozen=True, gc=False):
     """How many messages of each holder are accepted with them."""
     known: Sequence[tuple[int, Put]] = ()
     """Versions of which the state keeps more than a count, with their places in the unit."""
-    keyed: Sequence[KeyedVersion] = ()
-    """First versions of which the state keeps an idempotency key and no more than that."""
+    keyed: Sequence[KeyedLines] = ()
+    """First versions of which the state keeps the answers to their idempotency keys and no more than that."""
 
 
 class NewEntries(Struct, frozen=True, gc=False):

@@ -33,6 +33,7 @@ from tarry.engine.namespaces.policies import Policies
 from tarry.engine.namespaces.repeat_state import RepeatState
 from tarry.engine.records.changes import Change, FiredVersions, NewEntries, Single, Versions
 from tarry.engine.records.versions import ended_row, past_due, row_of, scheme_of
+from tarry.engine.state.answered import Answered
 from tarry.engine.state.aside import Aside
 from tarry.engine.state.batches import Batches
 from tarry.engine.state.groups import Groups
@@ -105,6 +106,7 @@ class EngineState:
         self.groups = Groups(registry, bodies, dead)
         self.subjects = Subjects(registry)
         self.names = Names(registry)
+        self.answered = Answered(registry)
         self.pending = Pending(registry)
         self.stranded: Counter[str] = Counter()
         """By scheme: messages that wait for an outlet which a start did not have (`tarry.engine.flights.stranded`)."""
@@ -162,10 +164,8 @@ class EngineState:
                         self.counters["accepted"] += count
                     for place, put in change.known:
                         self._decide_put(first_seq + place, put)
-                    for place, key, print_, fire_at_ms, due_at_ms, accepted_at_ms in change.keyed:
-                        origin = Key(fire_at_ms, first_seq + place)
-                        row = RepeatRow(print_, origin, due_at_ms, due_at_ms < accepted_at_ms, accepted_at_ms)
-                        self.registry.idempotency.put(key, row, (accepted_at_ms,))
+                    for lines in change.keyed:
+                        self.answered.put_lines(first_seq, lines)
                 case NewEntries():
                     topic = self.topics.add(first_seq, change)
                     effects.append(partial(self.topics.appended, topic, change.last_id))
@@ -222,10 +222,10 @@ class EngineState:
             self._revive(put, put.origin)
         if put.origin is None:
             if put.idempotency_key is not None:
-                self.registry.idempotency.put(
-                    (*holder, put.idempotency_key),
+                self.answered.put(
+                    holder,
+                    put.idempotency_key,
                     RepeatRow(put.fingerprint, origin, put.due_at_ms, past_due(put), put.accepted_at_ms),
-                    (put.accepted_at_ms,),
                 )
             if put.subject is not None:
                 self.subjects.add(put.subject, origin)

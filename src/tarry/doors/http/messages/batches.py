@@ -12,11 +12,12 @@ from collections.abc import Callable
 from functools import partial
 from typing import TypeVar
 
+import numpy as np
 from msgspec import structs
 
 from tarry.core.errors import Invalid, TarryError, Unavailable
 from tarry.core.limits import MAX_IDEMPOTENCY_KEY_BYTES
-from tarry.core.messages.message import Message
+from tarry.core.messages.line_keys import LineKeys
 from tarry.core.tenants.access import Access
 from tarry.core.tenants.shares import Shares
 from tarry.doors.http.bodies import NDJSON, is_ndjson, read_query
@@ -54,8 +55,8 @@ T = TypeVar("T")
 
 CHUNK_LINES = 1024
 """Handed to the engine at once: few enough that what is due meanwhile is still on time."""
-KEYED_AS_COLUMNS = 48
-"""ReadLines with idempotency keys go as columns if there are as many; fewer cost less one by one."""
+KEYED_AS_COLUMNS = 16
+"""Lines with idempotency keys go as columns if there are as many; fewer cost less one by one."""
 MAX_IN_FLIGHT_BYTES = 4 * 1024 * 1024
 """Maximum bytes of one request's lines that the engine has and that are not durable yet."""
 GRACE_S = 30.0
@@ -144,19 +145,19 @@ class BatchEndpoints:
     def _schedule_lines(
         self, read: ReadLines, defaults: BatchDefaults, key: str | None, answers: "_Answers", size: int
     ) -> None:
-        lines = read.lines
+        lines, first_line = read.lines, answers.next_line
         columns = as_columns(read, defaults) if key is None or len(lines) >= KEYED_AS_COLUMNS else None
-        first_line = answers.next_line
-        messages = as_messages(lines, defaults, key, first_line) if columns is None or key is not None else []
+        refused = {} if read.plain else dict(read.refused())
         if columns is not None and key is not None:
-            requests = [message for message in messages if isinstance(message, Message)]
-            columns = (
-                None if self._engine.any_repeated(requests) else structs.replace(columns, requests=requests)
-            )
+            good = [at for at in range(len(lines)) if at not in refused]
+            keys = LineKeys(key, np.array(good, np.int64) + first_line)
+            columns = structs.replace(columns, line_keys=keys)
+            if self._engine.any_repeated(columns, defaults_message(defaults)):
+                columns = None
         if columns is not None:
-            refused = {} if read.plain else dict(read.refused())
             self._schedule_columns(columns, defaults, refused, answers, size)
             return
+        messages = as_messages(lines, defaults, key, first_line)
         answers.add(
             self._engine.schedule_many(messages),
             lambda results: write_answers(results, first_line),

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from tarry.core.errors import Invalid, TarryError, TooLarge
 from tarry.core.messages.ids import ID_CHARS
+from tarry.core.messages.line_keys import line_key
 from tarry.core.messages.message import Message, Scheduled
 from tarry.core.names import parse_namespace
 from tarry.core.tenants.access import Caller
@@ -253,7 +254,7 @@ def as_messages(
     return [
         line
         if isinstance(line, TarryError)
-        else message_of(line, defaults, None if key is None else f"{key}:{number}")
+        else message_of(line, defaults, None if key is None else line_key(key, number))
         for number, line in enumerate(lines, first_line)
     ]
 
