@@ -84,7 +84,10 @@ class Clients:
             owner=owner,
             group=group,
             ttl_ms=random.choice((1, 100, 60_000)) if random.random() < 0.1 else None,
-            idempotency_key=f"i{token}" if random.random() < 0.3 and not plain else None,
+            # Some look like keys of lines, whose answers are kept in pages.
+            idempotency_key=f"i{':'[: int(token[1:]) % 2]}{token[1:]}"
+            if random.random() < 0.3 and not plain
+            else None,
             listed=random.random() < 0.3 and not plain,
             **fields,
         )
