@@ -80,6 +80,54 @@ def test_only_fields_of_the_present_protocol_are_remembered(parsed: list[bytes])
     assert len(parsed) == 2
 
 
+KEYS = [
+    b"host: x\r\nidempotency-key: %b\r\ncontent-length: 5\r\n\r\n", b"idempotency-key: %b\r\nhost: x\r\n\r\n",
+    b"host: x\r\nidempotency-key: %b\r\n\r\n", b"a: b\r\nhost: x\r\na: c\r\nidempotency-key: %b\r\n\r\n",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("fields", KEYS, ids=range(len(KEYS)))
+def test_fields_are_known_whatever_idempotency_key_is_among_them(fields: bytes, parsed: list[bytes]) -> None:
+    heads = Heads()
+    for key in (b"one", b"!:,~\x22", b"x" * 255, b"one"):
+        head = b"POST /x HTTP/1.1\r\n" + fields % key
+        found, expected = told(heads.read(head)), told(read_head(head))
+        assert sorted(found[3]) == sorted(expected[3])  # type: ignore[call-overload]
+        assert found[:3] + found[4:] == expected[:3] + expected[4:]
+    assert len(parsed) == len(heads._known) == 1
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        b"idempotency-key: a\r\nidempotency-key: b\r\n", b"idempotency-key: a\r\nIdempotency-Key: b\r\n",
+        b"Idempotency-Key: a\r\nidempotency-key: b\r\n", b"Idempotency-Key: a\r\n", b"idempotency-key:a\r\n",
+        b"idempotency-key: a b\r\n", b"idempotency-key: \xc3\xa4\r\n", b"idempotency-key: \r\n", b"x: idempotency-key: a\r\n",
+        b"idempotency-key: a \r\n",
+    ],
+    ids=lambda fields: fields.decode("latin-1"),
+)  # fmt: skip
+def test_a_key_that_is_not_of_the_plainest_kind_is_for_llhttp(fields: bytes) -> None:
+    heads, head = Heads(), b"POST /x HTTP/1.1\r\nhost: x\r\n" + fields + b"\r\n"
+    for _ in range(2):
+        assert told(heads.read(head)) == told(read_head(head))
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        b"idempotency-key: a\r\n b\r\n", b"idempotency-key: a\nx: y\r\n", b"idempotency-key: a\rx: y\r\n", b"idempotency-key: \x00\r\n",
+        b"x\r\nidempotency-key: a\r\n", b"content-length: 1\r\nidempotency-key: a\r\ncontent-length: 1\r\n",
+    ],
+    ids=lambda fields: fields.decode("latin-1"),
+)  # fmt: skip
+def test_a_key_hides_nothing_that_is_refused(fields: bytes) -> None:
+    heads, head = Heads(), b"POST /x HTTP/1.1\r\nhost: x\r\n" + fields + b"\r\n"
+    for _ in range(2):
+        with pytest.raises(BadHead):
+            heads.read(head)
+
+
 def test_without_the_trick_every_head_is_read(parsed: list[bytes], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(TRICKS, "known_heads", False)
     heads = Heads()

@@ -2,7 +2,8 @@
 
 A client's fields are the same again and again, and only the request line changes. Reading them is a good third of what a small
 request costs (ADR 0032), so the fields of recent heads are kept, by their bytes; then only the request line is read, and only
-one of the plainest kind. llhttp reads every other.
+one of the plainest kind. llhttp reads every other. An idempotency key is another one in each request: it is put beside the fields that
+are remembered, and not among them.
 """
 
 import re
@@ -20,6 +21,12 @@ MAX_KNOWN_BYTES: Final = 2_048
 HEAD_END: Final = b"\r\n\r\n"
 _LINE: Final = re.compile(rb"(GET|PUT|POST|DELETE) (/[!$%-;=@-Z_a-z~]*)(?:\?([!$%-;=?-Z_a-z~]*))? HTTP/1\.1")
 """A request line in which nothing is to be decided: llhttp reads it in the same way."""
+
+
+KEY_NAME: Final = b"idempotency-key"
+_KEY_BEGINS: Final = b"\r\n" + KEY_NAME + b": "
+_KEY: Final = re.compile(_KEY_BEGINS + rb"([!-~]+)(?=\r\n)")
+"""A field in which nothing is to be decided, in the form in which most clients send it."""
 
 
 class Fields:
@@ -54,6 +61,15 @@ class Fields:
         self.expects = by_name.get(b"expect", b"").lower() == b"100-continue"
         """Whether the client waits for a word before it sends the body."""
 
+    def with_key(self, key: bytes) -> "Fields":
+        """These fields and an idempotency key."""
+        fields = Fields.__new__(Fields)
+        fields.old, fields.keep_alive, fields.expects = self.old, self.keep_alive, self.expects
+        fields.chunked, fields.length = self.chunked, self.length
+        fields.headers = [*self.headers, (KEY_NAME, key)]
+        fields.by_name = {**self.by_name, KEY_NAME: key}
+        return fields
+
 
 class Head:
     """The head of a request."""
@@ -76,9 +92,21 @@ class Heads:
     def read(self, head: bytes) -> Head:
         """Read a head, its empty line included; raises `BadHead`."""
         line_end = head.find(b"\r\n")
-        if len(head) - line_end > MAX_KNOWN_BYTES:
+        if len(head) - line_end > MAX_KNOWN_BYTES or not TRICKS.known_heads:
             return read_head(head)
-        known = self._known.get(head[line_end:]) if TRICKS.known_heads else None
+        key_at = head.find(_KEY_BEGINS, line_end)
+        key = None if key_at < 0 else _KEY.match(head, key_at)
+        if key is not None:
+            found = self._read(head[:key_at] + head[key.end() :], line_end)
+            if KEY_NAME not in found.fields.by_name:
+                found.fields = found.fields.with_key(key[1])
+                return found
+            # There are two: which one counts is llhttp's and `Fields`' to say.
+            return read_head(head)
+        return self._read(head, line_end)
+
+    def _read(self, head: bytes, line_end: int) -> Head:
+        known = self._known.get(head[line_end:])
         if known is not None:
             line = _LINE.fullmatch(head, 0, line_end)
             if line is not None:
