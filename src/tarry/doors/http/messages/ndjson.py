@@ -3,7 +3,7 @@
 Line n of the answer belongs to line n of the request, whatever became of it. A line that is empty, too
 long or no JSON is refused like any other that is wrong; none is skipped.
 
-ReadLines go to the engine in one of two ways. Those that need nothing but their fields go as columns, which cost it a fraction of what
+Lines go to the engine in one of two ways. Those that need nothing but their fields go as columns, which cost it a fraction of what
 as many messages do. Those that look at others (a group, a name) go one by one, and so do lines with idempotency keys if they are
 few, or if one of the keys was seen before.
 """
