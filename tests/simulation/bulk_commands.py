@@ -183,6 +183,9 @@ class BulkCommands:
 
     def _may_act_on(self, one: Asked, msg: Msg, due_at_ms: int) -> None:
         """From now on a message may be acted on, at a moment that is not known."""
+        for other in self._asked:
+            # Which of the two comes first is not known, even if one has long begun.
+            other.sure.pop(msg.token, None)
         if self._acts_surely(one, msg):
             one.sure[msg.token] = msg.commands, min(promise.due_at_ms for promise in msg.promises)
         msg.touched = True
@@ -221,12 +224,7 @@ class BulkCommands:
         """Every message that waited all the while was acted on."""
         for msg in one.meant:
             commands, due_at_ms = one.sure.get(msg.token, (-1, 0))
-            if (
-                commands != msg.commands
-                or msg.busy
-                or msg.bulk > 1
-                or due_at_ms <= self._checker.highest_ms()
-            ):
+            if commands != msg.commands or msg.busy or due_at_ms <= self._checker.highest_ms():
                 continue
             if self._model.clock_set_back or self._model.damaged:
                 continue
