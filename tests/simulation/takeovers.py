@@ -15,8 +15,9 @@ from functools import partial
 from random import Random
 
 from tarry.core.errors import Conflict, Damage, NotFound, TarryError, Unavailable
-from tarry.ledger.copy import LedgerCopy
+from tarry.ledger.copy import LedgerCopy, begin_copy
 from tarry.ledger.ledger import Ledger, LedgerSettings
+from tarry.ledger.log.envelope import LogClaim
 from tarry.ledger.log.fold import Fold, LogPosition, ValidFrame
 from tarry.ledger.log.replicated_log import LogNode, ReplicatedLog
 from tarry.ledger.record import Encoded
@@ -132,11 +133,21 @@ class Server:
         self.stand_by()
 
     def seed(self) -> None:
-        """Begin with a copy of another server's folder: the log does not go back as far as this one needs."""
-        furthest = max(self.world.servers, key=lambda one: one.log.copy.position.offset)
+        """Begin with a copy of another server's folder: the log does not go back as far as this one needs.
+
+        If none of them goes further, this one begins where the newest shared snapshot does.
+        """
+        world = self.world
+        furthest = max(world.servers, key=lambda one: one.log.copy.position.offset)
         self.connection.closed = True
-        self.disk = furthest.disk.copy()
-        self.world.met["seeded"] += 1
+        if furthest.log.copy.position.offset >= world.log.start:
+            self.disk = furthest.disk.copy()
+        elif world.snapshot is not None:
+            self.disk = SimulatedDisk(world.random.getrandbits(32))
+            begin_copy(self.disk, FOLDER, *world.snapshot)
+        else:
+            raise Wrong(f"the log begins at offset {world.log.start}, and nothing reaches so far")
+        world.met["seeded"] += 1
         self.stand_by()
 
     def spoil(self) -> None:
@@ -154,6 +165,17 @@ class Server:
             self.log.trimmable_seq = self.world.followed_seq()
             self.world.trimmable_seq = max(self.world.trimmable_seq, self.log.trimmable_seq)
             self.ledger.reclaim(self.ledger.durable_seq - 5)
+            self._share()
+
+    def _share(self) -> None:
+        """Share a snapshot of all that is before the ledger: by that alone the log is trimmed (R12)."""
+        copy, known = self.log.copy, self.world.snapshot
+        assert self.ledger is not None
+        begin = copy.begin_of(self.ledger.first_seq, self.log.first_offset)
+        if begin is None or copy.claim is None or begin.next_seq != self.ledger.first_seq:
+            return
+        if known is None or begin.offset > known[1].offset:
+            self.world.snapshot = copy.claim, begin
 
 
 class World:
@@ -168,6 +190,8 @@ class World:
         self.fold = Fold()
         self.trimmable_seq = 0
         """Up to here every server had the log when somebody was told that it may be trimmed."""
+        self.snapshot: tuple[LogClaim, LogPosition] | None = None
+        """The newest claim of the server that shared the newest snapshot, and where the log goes on behind that."""
         self.peace = False
         """Whether nothing goes wrong any more."""
         self.log = SimulatedLog(self.random, self.random.choice((0.0, 0.0, 0.2, 1.0)))
