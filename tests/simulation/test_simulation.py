@@ -25,7 +25,7 @@ from tarry.engine.answer import Answer, settled
 from tarry.engine.bodies.bodies import BodyNotAtHand
 from tarry.engine.bulk_commands.walk import CommandWalk
 from tarry.engine.due.horizon import Horizon
-from tarry.engine.flights.flight import Departure
+from tarry.engine.flights.flight import Departure, Flight
 from tarry.engine.flights.flights import Flights
 from tarry.engine.journal.journal import Effect, Journal
 from tarry.engine.namespaces.pauses import Pauses
@@ -153,7 +153,12 @@ def send_before_the_claim_is_durable(patch: pytest.MonkeyPatch) -> None:
 
 def forget_uncertainty(patch: pytest.MonkeyPatch) -> None:
     """R11: a cancel is answered although the message may have arrived."""
-    patch.setattr("tarry.engine.queries.commands.Commands.uncertain", lambda self, found: False)
+    told = Flight.told
+    patch.setattr(
+        Flight,
+        "told",
+        lambda self, put: msgspec.structs.replace(told(self, put), uncertain=False),
+    )
 
 
 def ignore_idempotency_keys(patch: pytest.MonkeyPatch) -> None:
