@@ -60,7 +60,7 @@ RULES: Final = (
         "begins with a clause: name the thing",
     ),
     Rule(
-        re.compile(r"\b(that|which|who) (is|are) none\b|\bis none\b"),
+        re.compile(r"\b(that|which|who) (is|are) none\b|\bis none\b(?! of )"),
         "says what a thing is not by «none»: say what it has to be",
     ),
     Rule(
@@ -164,6 +164,7 @@ def test_a_good_text_passes() -> None:
         "larger than {} bytes",
         "there is no such message",
         "is not a number",
+        "is none of {}",
     ):
         assert not broken(text), text
 
