@@ -97,9 +97,9 @@ class Round:
 
 
 class ClusterStreamConsumer(StreamConsumer):
-    """One that holds few entries: an acknowledgement takes as long as three brokers on a busy machine do."""
+    """One that gathers what it acknowledges, which takes as long as three brokers on a busy machine do."""
 
-    window = 10
+    together = 10
 
 
 class ClusterCampaign(Load):

@@ -93,13 +93,18 @@ class OrderedConsumer(Consumer):
 
 
 class StreamConsumer(Consumer):
-    """A consumer by server-sent events, which acknowledges each entry by itself."""
+    """A consumer by server-sent events."""
 
-    window = 100
-    """The most that it holds. What it cannot acknowledge in time it gets again, and so on."""
+    together = 1
+    """So many entries it acknowledges at once."""
+
+    def __init__(self, *known: Any) -> None:
+        super().__init__(*known)
+        self._taken: list[int] = []
 
     def _turn(self) -> None:
-        # A connection of its own: the stream ends with it.
+        # A connection of its own: the stream ends with it, and what it holds then is given out again.
+        self._taken.clear()
         connection = http.client.HTTPConnection(
             self._client._server.host, self._client._server.port, timeout=2
         )
@@ -107,7 +112,7 @@ class StreamConsumer(Consumer):
         try:
             path = topic_path(self._topic, "subscriptions", self._subscription, "events")
             connection.request(
-                "GET", f"{path}?consumer={self.name}&window={self.window}&ack_timeout_ms={ACK_TIMEOUT_MS}"
+                "GET", f"{path}?consumer={self.name}&window=100&ack_timeout_ms={ACK_TIMEOUT_MS}"
             )
             response = connection.getresponse()
             if response.status == 503:
@@ -133,7 +138,10 @@ class StreamConsumer(Consumer):
                 asked_at_ms, now_ms(), entry["published_at_ms"],
             )
         )  # fmt: skip
-        self._acknowledge([entry["entry_id"]])
+        self._taken.append(entry["entry_id"])
+        if len(self._taken) >= self.together:
+            taken, self._taken = self._taken, []
+            self._acknowledge(taken)
 
 
 class Receiver(threading.Thread):
