@@ -520,7 +520,8 @@ class Checker:
             self.flying.pop(msg.order, None)
         if isinstance(verdict, Refused) or (isinstance(verdict, Retry) and attempt >= self.attempts):
             msg.refused = True
-            msg.verdict_life = self.life
+            # A bulk command that retries it may come upon it now, or has passed it.
+            msg.verdict_life = -1 if msg.retrying else self.life
         if isinstance(verdict, Delivered):
             msg.verdict_life = self.life
         if isinstance(verdict, Retry):
