@@ -7,7 +7,7 @@ from typing import Any, Final
 import aiohttp
 
 from tests.linearizability.life import Dialect
-from tests.linearizability.receivers import USERS, Receivers
+from tests.linearizability.receivers import NOBODY, USERS, Receivers
 from tests.linearizability.server import Lives
 
 ROOMS: Final = 40
@@ -17,6 +17,16 @@ _DELAYED: Final = f"/v1/topics/{TOPIC}/delayed"
 _GROUP: Final = f"/v1/topics/{TOPIC}/subscriptions/group"
 
 Answered = tuple[int, Any]
+
+
+NEVER_DUE_MS: Final = 86_400_000
+
+
+def shown(answer: dict[str, Any], delay_ms: int) -> tuple[str, int | None]:
+    """The state of a message by a look at it, and when its delay began."""
+    if answer.get("paused"):
+        return "paused", None
+    return answer["state"], answer["due_at_ms"] - delay_ms
 
 
 class NoAnswer(Exception):
@@ -58,7 +68,11 @@ class Doors:
     async def schedule(self, number: int, dialect: Dialect, delay_ms: int) -> str:
         """Schedule a message, or do so again: the answer is the same. Gives its id."""
         if dialect == "native":
-            body = {"destination": f"{self._receivers.url}/hook/{number}", "delay_ms": delay_ms}
+            body = {
+                "destination": f"{self._receivers.url}/hook/{number}",
+                "delay_ms": delay_ms,
+                "name": f"m{number}",
+            }
             headers = {"Idempotency-Key": f"k{number}"}
             status, answer = await self._ask(
                 "POST", f"{self._native}/v1/messages", json=body, headers=headers
@@ -78,8 +92,40 @@ class Doors:
         assert status == 200, answer
         return str(answer["delay_id"])
 
+    async def contest(self, number: int, id_: str, on_conflict: str) -> str:
+        """Schedule another message under the name of one; gives what the answer says of that one."""
+        body = {
+            "destination": f"{self._receivers.url}/hook/{NOBODY}",
+            "delay_ms": NEVER_DUE_MS,
+            "name": f"m{number}",
+            "on_conflict": on_conflict,
+        }
+        status, answer = await self._ask("POST", f"{self._native}/v1/messages", json=body)
+        match status:
+            case 201:
+                return "replaced" if answer.get("replaced") else "unnamed"
+            case 200:
+                assert answer["kept"], answer
+                assert answer["id"] == id_, answer
+                return "named"
+            case 409:
+                return "named" if answer["state"] == "named" else "conflict"
+        raise AssertionError(answer)
+
+    async def by_name(self, number: int, id_: str, command: str) -> tuple[str, dict[str, Any]]:
+        """Command or look at the message that has a name; "" if that is not this one."""
+        url = f"{self._native}/v1/names/public/default/m{number}"
+        if command == "look":
+            status, answer = await self._ask("GET", url)
+        else:
+            status, answer = await self._ask("POST", f"{url}/{command}")
+        assert status in (200, 409), answer
+        if status == 409:
+            return "conflict", answer
+        return ("ok" if answer["id"] == id_ else ""), answer
+
     async def command(self, id_: str, dialect: Dialect, command: str) -> str:
-        """Restart, cancel or send; gives what the answer says, or "" for one that says nothing of the message."""
+        """Restart, cancel, send and the like; gives what the answer says, or "" for one that says nothing of the message."""
         if dialect == "native":
             status, _ = await self._ask("POST", f"{self._native}/v1/messages/{id_}/{command}")
             return {200: "due" if command == "send" else "ok", 409: "conflict"}.get(status, "")
@@ -97,7 +143,7 @@ class Doors:
         if dialect == "native":
             status, answer = await self._ask("GET", f"{self._native}/v1/messages/{id_}")
             assert status == 200, answer
-            return answer["state"], answer["due_at_ms"] - delay_ms
+            return shown(answer, delay_ms)
         headers = {"Authorization": f"Bearer user{number % USERS}"}
         url = f"{self._matrix}/v1/delayed_events/{id_}"
         status, answer = await self._ask_as_user("GET", url, headers=headers)

@@ -33,6 +33,9 @@ class Life(Struct, frozen=True):
     """Whether it is due by a `send` that leaves it scheduled if it is refused."""
     refused: bool = False
     """Whether such a refusal has come."""
+    paused: bool = False
+    left_ms: int = 0
+    """While it is paused: what is left of its delay, at least."""
     forgets: bool = False
     """Whether the server was killed since an attempt of which nobody knows: a further one that did not arrive makes it forget."""
 
@@ -77,14 +80,60 @@ class Model(Struct, frozen=True):
         """A delay begins."""
         return replace(
             life, since_from_ms=event.from_ms, since_to_ms=event.to_ms,
-            not_before_ms=event.from_ms + self.delay_ms, tried=False,
+            not_before_ms=event.from_ms + self.delay_ms, tried=False, paused=False,
         )  # fmt: skip
+
+    def _pause(self, life: Life, event: Happened) -> Iterator[Life]:
+        if event.result == "ok" and life.phase == "scheduled":
+            left_ms = life.left_ms if life.paused else max(0, life.not_before_ms - event.to_ms)
+            yield replace(life, paused=True, left_ms=left_ms)
+        if event.result == "conflict" and life.phase in FINALISED:
+            yield life
+
+    def _resume(self, life: Life, event: Happened) -> Iterator[Life]:
+        if event.result == "ok" and life.paused:
+            # The delay begins as much later as the pause was long, unless nothing was left of it.
+            yield replace(
+                life, paused=False, not_before_ms=event.from_ms + life.left_ms, since_to_ms=event.to_ms
+            )
+        if event.result == "conflict" and not life.paused:
+            yield life
+
+    def _retry(self, life: Life, event: Happened) -> Iterator[Life]:
+        if event.result == "ok" and life.phase == "failed":
+            # It is due at once, whatever its delay was.
+            since = (event.from_ms - self.delay_ms, event.to_ms - self.delay_ms)
+            yield replace(
+                life, phase="scheduled", since_from_ms=since[0], since_to_ms=since[1],
+                not_before_ms=event.from_ms, paused=False,
+            )  # fmt: skip
+        if event.result == "conflict" and life.phase != "failed":
+            yield life
+
+    # Other messages that want its name
+
+    def _named(self, life: Life, _event: Happened) -> Iterator[Life]:
+        """Another one is not accepted, since this one has the name."""
+        if life.phase in ("scheduled", "sending"):
+            yield life
+
+    def _unnamed(self, life: Life, _event: Happened) -> Iterator[Life]:
+        """Another one is accepted, since the name is free."""
+        if life.phase in FINALISED:
+            yield life
+
+    def _replace(self, life: Life, event: Happened) -> Iterator[Life]:
+        """Another one takes its place and its name, which a cancel makes free."""
+        if event.result == "ok" and life.phase == "scheduled" and not life.uncertain:
+            yield replace(life, phase="cancelled", paused=False)
+        if event.result == "conflict" and (life.uncertain or self.doubtful):
+            yield life
 
     def _cancel(self, life: Life, event: Happened) -> Iterator[Life]:
         unsent = life.phase in ("cancelled", "failed")
         if event.result == "ok":
             if life.phase == "scheduled" and not life.uncertain:
-                yield replace(life, phase="cancelled")
+                yield replace(life, phase="cancelled", paused=False)
             if unsent and self.dialect == "merged":
                 yield life
         if event.result == "conflict":
@@ -95,7 +144,7 @@ class Model(Struct, frozen=True):
     def _due(self, life: Life, _event: Happened) -> Iterator[Life]:
         """A `send` takes effect."""
         if life.phase == "scheduled":
-            yield replace(life, not_before_ms=0, tried=self.dialect == "merged")
+            yield replace(life, not_before_ms=0, tried=self.dialect == "merged", paused=False)
 
     def _outcome(self, life: Life, event: Happened) -> Iterator[Life]:
         """A `send` is answered with what became of the message."""
@@ -120,11 +169,14 @@ class Model(Struct, frozen=True):
         shown = life.phase
         if event.result == "waiting":
             fits = shown in ("scheduled", "sending")
+        elif event.result == "paused":
+            fits = life.paused
         elif event.result == "sending":
             # An attempt at a receiver that is down is seen by nobody else.
-            fits = shown == "sending" or (shown == "scheduled" and event.to_ms >= life.not_before_ms)
+            on_its_way = shown == "scheduled" and event.to_ms >= life.not_before_ms
+            fits = not life.paused and (shown == "sending" or on_its_way)
         else:
-            fits = shown == event.result
+            fits = shown == event.result and not life.paused
         since = event.since_ms
         if since is not None and shown not in FINALISED:
             fits = fits and life.since_from_ms <= since <= life.since_to_ms
@@ -134,7 +186,7 @@ class Model(Struct, frozen=True):
     # Attempts
 
     def _claim(self, life: Life, event: Happened) -> Iterator[Life]:
-        if life.phase == "scheduled" and event.to_ms >= life.not_before_ms:
+        if life.phase == "scheduled" and not life.paused and event.to_ms >= life.not_before_ms:
             yield replace(life, phase="sending")
 
     def _verdict(self, life: Life, event: Happened) -> Iterator[Life]:

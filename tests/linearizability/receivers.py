@@ -28,6 +28,8 @@ VERDICTS: Final[dict[Manner, str]] = {
 SLOW_S: Final = 0.08
 AS_TOKEN: Final = "as-secret-token"
 USERS: Final = 50
+NOBODY: Final = 0
+"""The number of all messages that have no history: whoever sends them has asked for it by name."""
 
 
 def wall_ms() -> int:
@@ -58,7 +60,7 @@ class Receivers:
     """The program."""
 
     def __init__(self) -> None:
-        self.subjects: dict[int, Subject] = {}
+        self.subjects = {NOBODY: Subject([])}
         self.url = ""
         self.absences = 0
         self._port = 0

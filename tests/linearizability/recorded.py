@@ -1,13 +1,14 @@
 """A message whose history is recorded while it is commanded. A command without an answer may have happened, or not."""
 
 import asyncio
+import random
 import time
 from collections.abc import Sequence
 from math import inf
 from typing import Any
 
 from tests.linearizability.checker import Operation
-from tests.linearizability.doors import Doors, NoAnswer
+from tests.linearizability.doors import Doors, NoAnswer, shown
 from tests.linearizability.entry import EntryModel
 from tests.linearizability.history import History
 from tests.linearizability.life import FINALISED, Dialect, Happened, Model
@@ -15,6 +16,8 @@ from tests.linearizability.receivers import Subject, wall_ms
 from tests.linearizability.server import Lives
 from tests.waiting import WITHIN_S
 
+BY_NAME = 0.5
+"""The share of commands on messages of the native door that are given by name."""
 FAR_MS = 1_000
 """Messages that are due later than this are helped to their end."""
 
@@ -74,15 +77,32 @@ class Recorded:
 class RecordedMessage(Recorded):
     """A message to a receiver."""
 
-    commands = ("send", "cancel", "restart", "look", "again")
-    weights = (3, 2, 3, 2, 1)
+    commands: Sequence[str] = ("send", "cancel", "restart", "look", "again")
+    weights: Sequence[int] = (3, 2, 3, 2, 1)
 
     def __init__(
-        self, number: int, delay_ms: int, doors: Doors, lives: Lives, dialect: Dialect, subject: Subject
+        self,
+        number: int,
+        delay_ms: int,
+        doors: Doors,
+        lives: Lives,
+        dialect: Dialect,
+        subject: Subject,
+        chance: float,
     ) -> None:
+        """`chance` decides what is left open in its commands."""
         super().__init__(number, delay_ms, doors, lives)
         self._dialect: Dialect = dialect
         self._subject = subject
+        self._random = random.Random(chance)
+        self._contested = False
+        """Whether another message was to have its name."""
+        if dialect == "native":
+            # One that failed and is retried has its name still, unless another one took it meanwhile.
+            more = {"contest": 3} if number % 2 else {"retry": 3}
+            chosen = {"pause": 3, "resume": 3, **more}
+            self.commands = (*self.commands, *chosen)
+            self.weights = (*self.weights, *chosen.values())
         self._id = ""
 
     async def begin(self) -> None:
@@ -98,8 +118,12 @@ class RecordedMessage(Recorded):
     async def command(self, command: str) -> str:
         """See `Recorded`; `again` is the request that scheduled it, whose answer is kept."""
         called, from_ms = time.monotonic(), wall_ms()
-        kinds = {"send": "due", "cancel": "cancel", "restart": "restart"}
+        kinds = {one: one for one in ("cancel", "restart", "pause", "resume", "retry")} | {"send": "due"}
+        if command == "contest":
+            return await self._contest(called, from_ms)
         try:
+            if self._dialect == "native" and command != "again" and self._random.random() < BY_NAME:
+                return await self._command_by_name(command, called, from_ms)
             if command == "again":
                 same = await self._doors.schedule(self.number, self._dialect, self._delay_ms)
                 assert same == self._id, (
@@ -127,12 +151,50 @@ class RecordedMessage(Recorded):
             self._note("outcome", result, called, from_ms, after=first)
         return result
 
+    async def _command_by_name(self, command: str, called: float, from_ms: int) -> str:
+        """Command the message that has its name."""
+        result, answer = await self._doors.by_name(self.number, self._id, command)
+        if not result or (result == "conflict" and self._contested):
+            # It may be about the other one.
+            return ""
+        if command == "look":
+            state, since_ms = shown(answer, self._delay_ms)
+            self._note("look", state, called, from_ms, since_ms)
+            return state
+        if command == "send" and result == "conflict":
+            self._note("outcome", result, called, from_ms)
+        else:
+            self._note("due" if command == "send" else command, result, called, from_ms)
+        return result
+
+    async def _contest(self, called: float, from_ms: int) -> str:
+        """Schedule another message under its name, once."""
+        if self._contested:
+            return ""
+        self._contested = True
+        on_conflict = self._random.choice(("fail", "keep", "replace"))
+        try:
+            result = await self._doors.contest(self.number, self._id, on_conflict)
+        except NoAnswer:
+            await self._unanswered("replace" if on_conflict == "replace" else None, called, from_ms)
+            return ""
+        kind, said = {"replaced": ("replace", "ok"), "conflict": ("replace", "conflict")}.get(
+            result, (result, "ok")
+        )
+        self._note(kind, said, called, from_ms)
+        return result
+
     async def bring_to_its_end(self) -> None:
         """See `Recorded`."""
         ends_at = time.monotonic() + WITHIN_S
-        far = self._delay_ms > FAR_MS
-        while await self.command("look") not in FINALISED:
+        far, retries = self._delay_ms > FAR_MS, "retry" in self.commands
+        while (state := await self.command("look")) not in FINALISED or (state == "failed" and retries):
             assert time.monotonic() < ends_at, f"message {self.number} does not end"
+            if state == "paused":
+                await self.command("resume")
+            if state == "failed":
+                retries = False
+                await self.command("retry")
             if far:
                 far = False
                 if await self.command("cancel") == "conflict":

@@ -69,10 +69,15 @@ class Recorder:
             entry = RecordedEntry(self._number, delay_ms, self._doors, self._lives)
             self._entries[self._number] = entry
             return entry
-        manners = self._random.choices(MANNERS, (4, 4, 1, 3, 1, 1), k=self._random.randint(0, 3))
+        # Of the native API there is most to ask.
+        (dialect,) = self._random.choices(DIALECTS, (3, 1, 1, 1))
+        # What has failed can be retried there.
+        refuse = 4 if dialect == "native" else 1
+        manners = self._random.choices(MANNERS, (4, 4, refuse, 3, 1, 1), k=self._random.randint(0, 3))
         subject = self._receivers.subjects[self._number] = Subject(manners)
-        dialect = self._random.choice(DIALECTS)
-        return RecordedMessage(self._number, delay_ms, self._doors, self._lives, dialect, subject)
+        return RecordedMessage(
+            self._number, delay_ms, self._doors, self._lives, dialect, subject, self._random.random()
+        )
 
     async def _live(self, message: Recorded) -> None:
         await message.begin()
@@ -119,7 +124,6 @@ ENGINE: Final = """
 backoff_min_ms = 20
 backoff_max_ms = 100
 attempts = 1000
-dead_letter_topic = ""
 """
 DOOR: Final = """
 [doors.matrix]

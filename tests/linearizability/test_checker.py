@@ -156,6 +156,57 @@ def test_a_bad_history_with_a_crash_is_found(name: str) -> None:
     assert not explained(*BADLY_KILLED[name])
 
 
+# Pauses, retries and names
+
+FAILED = [claim(110), verdict(111, "refused")]
+
+GOOD_NATIVE = {
+    "a pause keeps what is left of the delay": [
+        at(40, 41, "pause"), at(200, 201, "look", "paused"), at(300, 301, "resume"), claim(360), verdict(361, "accepted"),
+    ],
+    "a pause that waits for a failed attempt": [claim(110), at(115, 130, "pause"), verdict(120, "later"), at(140, 141, "look", "paused")],
+    "a pause that comes too late": [claim(110), verdict(111, "accepted"), at(120, 121, "pause", "conflict")],
+    "a cancel of what is paused": [at(40, 41, "pause"), at(50, 51, "cancel"), at(60, 61, "resume", "conflict")],
+    "a send ends a pause": [at(40, 41, "pause"), at(50, 51, "due"), claim(52), verdict(53, "accepted")],
+    "a restart ends a pause": [at(40, 41, "pause"), at(50, 51, "restart"), claim(151), verdict(152, "accepted")],
+    "a second pause changes nothing": [at(40, 41, "pause"), at(90, 91, "pause"), at(100, 101, "resume"), claim(159), verdict(160, "accepted")],
+    "a retry of what has failed": [*FAILED, at(120, 121, "retry"), claim(122), verdict(123, "accepted"), at(130, 131, "look", "sent")],
+    "a retry of what has not": [at(50, 51, "retry", "conflict"), claim(110), verdict(111, "accepted"), at(120, 121, "retry", "conflict")],
+    "its name is taken while it waits": [at(50, 51, "named"), claim(110), verdict(111, "accepted"), at(120, 121, "unnamed")],
+    "another one takes its place": [at(50, 51, "replace"), at(60, 61, "look", "cancelled")],
+    "a replace that waits for an attempt that arrived": [claim(110), at(105, 130, "unnamed"), verdict(120, "accepted")],
+    "a pause without an answer that the crash took along": [at(40, 50, "pause", optional=True), at(45, 60, "crash"), claim(110)],
+}  # fmt: skip
+
+BAD_NATIVE = {
+    "sent while it is paused": [at(40, 41, "pause"), claim(110), verdict(111, "accepted")],
+    "a pause that forgot what was left": [at(40, 41, "pause"), at(300, 301, "resume"), claim(340), verdict(341, "accepted")],
+    "a pause that nobody sees": [at(40, 41, "pause"), at(50, 51, "look", "scheduled")],
+    "a pause out of nothing": [at(50, 51, "look", "paused")],
+    "a resume of what is not paused": [at(50, 51, "resume")],
+    "a resume that is refused": [at(40, 41, "pause"), at(50, 51, "resume", "conflict")],
+    "a pause that the crash undid": [at(40, 41, "pause"), at(45, 60, "crash"), at(70, 71, "look", "scheduled")],
+    "a retry of what was sent": [claim(110), verdict(111, "accepted"), at(120, 121, "retry")],
+    "a retry that nothing came of": [*FAILED, at(120, 121, "retry"), at(130, 131, "look", "failed")],
+    "a retry that is refused": [*FAILED, at(115, 116, "look", "failed"), at(120, 121, "retry", "conflict")],
+    "two messages of one name": [at(50, 51, "unnamed")],
+    "a name that is not free when its message has ended": [at(50, 51, "cancel"), at(60, 61, "named")],
+    "sent although it was replaced": [at(50, 51, "replace"), claim(110), verdict(111, "accepted")],
+    "replaced although it may have arrived": [claim(110), verdict(111, "lost"), at(150, 151, "replace")],
+    "a replace that is refused for nothing": [at(50, 51, "replace", "conflict")],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", GOOD_NATIVE)
+def test_a_good_history_of_pauses_retries_and_names_is_explained(name: str) -> None:
+    assert explained(*GOOD_NATIVE[name], dialect="native")
+
+
+@pytest.mark.parametrize("name", BAD_NATIVE)
+def test_a_bad_history_of_pauses_retries_and_names_is_found(name: str) -> None:
+    assert not explained(*BAD_NATIVE[name], dialect="native")
+
+
 # Delayed entries
 
 

@@ -35,5 +35,6 @@ async def test_the_answered_commands_on_a_message_are_linearizable(tmp_path: Pat
     # Without these it would have proved nothing.
     counted = seen(histories)
     for what in ("outcome sent", "outcome conflict", "due ok", "cancel ok", "cancel conflict", "restart ok",
-                 "restart conflict", "verdict accepted", "verdict refused", "verdict later", "verdict lost", "publish ok", "delivery ok", "crash ok"):  # fmt: skip
+                 "restart conflict", "verdict accepted", "verdict refused", "verdict later", "verdict lost", "publish ok", "delivery ok", "crash ok",
+                 "pause ok", "pause conflict", "resume ok", "resume conflict", "retry ok", "look paused"):  # fmt: skip
         assert counted[what], f"no {what} in {counted}"
