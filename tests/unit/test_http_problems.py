@@ -20,6 +20,7 @@ CASES: list[tuple[TarryError, int, dict[str, object]]] = [
     (errors.QuotaExceeded("orders", "producer_exception"), 429, {}),
     (errors.RateLimited(1500), 429, {"retry_after_ms": 1500}),
     (errors.Unavailable("stopping"), 503, {"retry_after_ms": 1000}),
+    (errors.OverShare("the token ann has its share"), 503, {"retry_after_ms": 1000}),
     (errors.Damage("/srv/secret/0001.seg", 17, "checksum"), 500, {}),
 ]
 

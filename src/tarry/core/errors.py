@@ -12,6 +12,7 @@
     ├── QuotaExceeded           the topic's backlog is over its quota
     ├── RateLimited             try again after `retry_after_ms`
     ├── Unavailable             cannot be taken now: stopping, starting, disk full, sync failed
+    │   └── OverShare           the caller has its share of a bounded thing, and others may want some
     └── Damage                  stored bytes are not what was written; names the place
 
 `code` is stable and machine-readable; the text is for people and says what to do. A limit that a policy sets is told with the
