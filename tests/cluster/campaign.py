@@ -8,6 +8,7 @@ round lost is told of that round.
 import contextlib
 import json
 import random
+import subprocess
 import threading
 import time
 from collections import Counter, defaultdict
@@ -61,6 +62,8 @@ SLOW_S: Final = 20.0
 MISSED: Final = 8
 SETTLE_WITHIN_S: Final = 240.0
 """A message that has not come by then counts as lost; how long it took is told of each round."""
+AUDIT_WITHIN_S: Final = 1_800.0
+"""Each of the commands at the end starts a Spark, beside whatever else the machine does."""
 SHOWN: Final = {"lost": "lost", "early": "early", "doubled": "doubled", "after_a_cancel": "after a cancel"}
 """Rules whose offenders each round counts by name, and their words."""
 
@@ -337,7 +340,10 @@ class ClusterCampaign(Load):
         """Bring the index to the head and have the audit count; gives what the books contradict."""
         told = ""
         for words in (("pipeline", "--once"), ("audit", "--json")):
-            ran = driver.job(*words)
+            try:
+                ran = driver.job(*words, within_s=AUDIT_WITHIN_S)
+            except subprocess.TimeoutExpired:
+                return [f"`tarry {' '.join(words)}` did not end within {AUDIT_WITHIN_S:.0f} s"]
             told = ran.stdout.strip()
             if ran.returncode != 0:
                 return [

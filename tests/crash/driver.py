@@ -67,10 +67,10 @@ class DriverProcess:
         """Everything that it said, over all lives."""
         return self.log.read_text(errors="replace")
 
-    def job(self, *words: str) -> "subprocess.CompletedProcess[str]":
+    def job(self, *words: str, within_s: float = JOB_WITHIN_S) -> "subprocess.CompletedProcess[str]":
         """Run a command to its end, on the same data folder."""
         return subprocess.run(
-            self._command(*words), env=environment(), capture_output=True, text=True, timeout=JOB_WITHIN_S
+            self._command(*words), env=environment(), capture_output=True, text=True, timeout=within_s
         )
 
     def _command(self, *words: str) -> list[str]:
