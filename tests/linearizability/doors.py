@@ -127,8 +127,9 @@ class Doors:
     async def command(self, id_: str, dialect: Dialect, command: str) -> str:
         """Restart, cancel, send and the like; gives what the answer says, or "" for one that says nothing of the message."""
         if dialect == "native":
-            status, _ = await self._ask("POST", f"{self._native}/v1/messages/{id_}/{command}")
-            return {200: "due" if command == "send" else "ok", 409: "conflict"}.get(status, "")
+            status, answer = await self._ask("POST", f"{self._native}/v1/messages/{id_}/{command}")
+            assert status in (200, 409), answer
+            return "conflict" if status == 409 else "due" if command == "send" else "ok"
         status, _ = await self._ask("POST", f"{self._matrix}/v1/delayed_events/{id_}/{command}", json={})
         if status in (404, 409):
             return "conflict"

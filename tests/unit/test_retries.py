@@ -10,6 +10,7 @@ from tarry.core.limits import DAY_MS, HOUR_MS
 from tarry.core.messages.delivery import Delivered, Refused, Retry
 from tarry.core.messages.message import NamedMessage, OwnedQuery
 from tarry.core.rules.policy import Policy
+from tarry.engine.answer import Answer
 from tarry.engine.queries.commands import Ending
 from tarry.engine.settings import EngineSettings
 from tests.simulation.replay import check_replay
@@ -68,6 +69,40 @@ def test_a_retry_at_a_new_time_waits_and_answers_to_commands(bench: Bench) -> No
     bench.refused(bench.engine.retry(id_), Conflict)
     bench.leap(2 * DAY_MS)
     assert not bench.outlet.under_way
+
+
+COMMANDS: dict[str, Callable[[Bench, str], Answer[Any]]] = {
+    "cancel": lambda bench, id_: bench.engine.cancel(id_),
+    "restart": lambda bench, id_: bench.engine.restart(id_, delay_ms=HOUR_MS),
+    "send": lambda bench, id_: bench.engine.send(id_),
+    "pause": lambda bench, id_: bench.engine.pausing.pause(id_),
+    "get": lambda bench, id_: bench.engine.get(id_),
+    "retry": lambda bench, id_: bench.engine.retry(id_, delay_ms=DAY_MS),
+}
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_command_that_waits_for_the_registry_finds_the_message_that_was_retried_meanwhile(
+    bench: Bench, command: str
+) -> None:
+    id_ = bench.schedule(FOREIGN, delay_ms=10).id
+    bench.wait(20)
+    bench.outlet.under_way[0].answer(Refused("410 gone"))
+    bench.engine.tick()
+    # The end is not in the registry yet: who asks for it waits for that.
+    retried = bench.engine.retry(id_, delay_ms=DAY_MS)
+    asked = COMMANDS[command](bench, id_)
+    assert not retried.settled
+    assert not asked.settled
+    bench.rest()
+    assert retried.value().id == id_
+    if command == "retry":
+        with pytest.raises(Conflict):
+            asked.value()
+    else:
+        assert asked.value().id == id_
+    after = {"cancel": "cancelled", "send": "sending"}
+    assert bench.state(id_) == after.get(command, "scheduled")
 
 
 @pytest.mark.parametrize("bring", ["scheduled", "sent", "cancelled"])

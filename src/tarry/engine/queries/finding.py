@@ -5,7 +5,7 @@ index knows of is fetched from it, and then looked for again: it may have change
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, cast
 
 import msgspec
 from msgspec import Struct
@@ -132,8 +132,11 @@ class Finding:
             return answer
         origin = found
 
-        def look() -> MessageView:
+        def look() -> Answer[T]:
             row = self._ended_row(origin)
+            if row is None and not isinstance(self.at(origin, fetched), Key):
+                # A retry began it again while the registry was brought up to date.
+                return self.find(id_, act, namespace, ended=ended)
             if row is None:
                 view = self._ready(id_, origin)
             else:
@@ -141,9 +144,9 @@ class Finding:
             _check_namespace(view.namespace, namespace)
             if not ended:
                 raise Conflict(f"the message is {view.state} already", view.state)
-            return view
+            return cast(Answer[T], settled(view))
 
-        return self.after_flush(look)
+        return self.after_flush(look).and_then(lambda again: again)
 
     def find_ended(
         self, id_: str, act: Callable[[EndedRow], Answer[T]], namespace: str | None = None
