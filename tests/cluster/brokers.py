@@ -182,6 +182,8 @@ class Brokers:
             node.settings = {name.replace("_", "."): value for name, value in settings.items()}
             if count == 1:
                 node.settings |= {"offsets.topic.replication.factor": "1"}
+                # Nobody else could lead: a broker alone that a busy machine lets wait stays the leader.
+                node.settings |= {"broker.session.timeout.ms": "60000"}
 
     @property
     def addresses(self) -> str:
