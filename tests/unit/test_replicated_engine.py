@@ -15,6 +15,7 @@ from tarry.engine.flights.flights import Flights
 from tarry.engine.journal.tenure import Tenure
 from tarry.engine.queries.commands import Ending
 from tarry.engine.topics.pumping import Pumped, Pumping
+from tarry.ledger.copy import LedgerCopy
 from tarry.ledger.record import Kind
 from tarry.testing.log import SimulatedLog
 from tests.unit.engine_kit import FOREIGN, Bench
@@ -361,6 +362,22 @@ def test_a_start_shows_nothing_before_a_record_of_its_own_is_durable() -> None:
     assert isinstance(new.engine.get(id_).error(), Unavailable)
     new.rest()
     assert new.state(id_) == "scheduled"
+
+
+def test_who_looks_while_the_first_frame_is_taken_into_the_copy_finds_its_segment(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    new = node(SimulatedLog(), "a")
+    save, seen = LedgerCopy._save, []
+
+    def looked_at(copy: LedgerCopy, state: Any) -> None:
+        seen.append([segment.number for segment in new.ledger.segments()])
+        save(copy, state)
+
+    # The writer's thread waits for the disk here, and the loop goes on.
+    monkeypatch.setattr(LedgerCopy, "_save", looked_at)
+    new.rest()
+    assert seen == [[1]]
 
 
 def test_a_departure_whose_clock_is_set_back_before_its_record_is_durable_is_not_early() -> None:

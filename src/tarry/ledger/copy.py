@@ -273,12 +273,12 @@ class LedgerCopy:
         header = decode_segment_header(block, path)
         segments = self.reader.segments
         file: File | None = None
+        begun: Segment | None = None
         if segments and segments[-1].number == number and segments[-1].end == BLOCK_BYTES:
             # Begun here before its first frame was in the log, which is that of another owner perhaps.
-            if segments[-1].size_bytes == header.size_bytes:
-                file = segments[-1].file
-            self.reader.forget(segments[-1])
-            segments = self.reader.segments
+            begun, segments = segments[-1], segments[:-1]
+            if begun.size_bytes == header.size_bytes:
+                file = begun.file
         if segments and (number != segments[-1].number + 1 or header.first_seq != self.last_seq + 1):
             raise Unavailable(
                 f"{self._folder} lacks the segments before {number}: begin with a copy of the owner's folder"
@@ -289,7 +289,10 @@ class LedgerCopy:
         self._save(msgspec.structs.replace(self._state, starts={**self._state.starts, number: self.position}))
         segment = Segment(self._disk, path, header, file or self._new_file(path, header.size_bytes))
         segment.walked = True
-        self.reader.add(segment)
+        if begun is None:
+            self.reader.add(segment)
+        else:
+            self.reader.replace(begun, segment)
 
     def _new_file(self, path: str, size_bytes: int) -> File:
         spares = self.spares

@@ -204,8 +204,18 @@ class Reader:
 
     def forget(self, segment: Segment) -> None:
         """Drop a segment that is being reclaimed, with its cached bytes."""
+        self._take_out(segment, ())
+
+    def replace(self, begun: Segment, segment: Segment) -> None:
+        """Put a segment in the place of the newest one, which was begun and holds nothing.
+
+        In one step: whoever looks meanwhile finds a newest segment, also where there is no other.
+        """
+        self._take_out(begun, (segment,))
+
+    def _take_out(self, segment: Segment, instead: tuple[Segment, ...]) -> None:
         with self._lock:
-            self.segments = [one for one in self.segments if one is not segment]
+            self.segments = [*(one for one in self.segments if one is not segment), *instead]
             self._open.pop(segment.number, None)
             for key in [key for key in self._tables if key[0] == segment.number]:
                 del self._tables[key]
