@@ -84,12 +84,37 @@ class Consumer(threading.Thread):
 
 
 class OrderedConsumer(Consumer):
-    """The consumer of an exclusive subscription, which acknowledges all up to an entry."""
+    """The consumer of an exclusive subscription, which acknowledges all up to an entry, as far as it has seen all of them."""
+
+    def __init__(self, *known: Any) -> None:
+        super().__init__(*known)
+        self._next = 0
+        """The entry after the last one that it saw."""
+        self._missed = False
+        """Whether an answer with entries may have got lost since."""
+        self._unseen: set[int] = set()
+        """Entries of lost answers, which come again when their time is over."""
+
+    def _turn(self) -> None:
+        try:
+            super()._turn()
+        except Unavailable:
+            self._missed = True
+            raise
 
     def _acknowledge(self, entry_ids: list[int]) -> None:
+        if self._missed:
+            self._unseen.update(range(self._next, max(entry_ids)))
+            self._missed = False
+        self._unseen.difference_update(entry_ids)
+        self._next = max(self._next, *(entry_id + 1 for entry_id in entry_ids))
         # Now and then not up to the last one: the rest comes again when its time is over.
         up_to = entry_ids[-1] if self._random.random() < 0.8 else self._random.choice(entry_ids)
-        self._ack((), up_to)
+        if self._unseen and min(self._unseen) < up_to:
+            # "All up to this one" would be said of entries that nobody saw.
+            self._ack(tuple(entry_id for entry_id in entry_ids if entry_id <= up_to), -1)
+        else:
+            self._ack((), up_to)
 
 
 class StreamConsumer(Consumer):
