@@ -20,8 +20,8 @@ BIN := .venv/bin
 CODE := $(wildcard src tests bench demo tools examples)
 
 # Workers get whole files, or folders that share something costly, those that take longest first (tests/conftest.py).
-# There are more of them than cores, since four left two of them idle for almost a third of the time, waiting for an instant or a server.
-WORKERS ?= 6
+# There are more of them than cores, since much of the time is spent waiting for an instant or a server.
+WORKERS ?= 4
 # A worker that dies is not replaced: the run fails and says which test it was at, instead of waiting for it.
 PARALLEL := -n $(WORKERS) --dist loadfile --no-loadscope-reorder --max-worker-restart 0
 
