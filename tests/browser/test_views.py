@@ -502,6 +502,8 @@ def test_messages_are_commanded_by_filter_once_their_count_is_confirmed(dashboar
     assert waiting(dashboard, "mass") == []
     assert dashboard.message(spared)["state"] == "scheduled"
     tab.click("nav a", "Commands")
+    # The command's own page says so too: the list is there with its row.
+    tab.find("tbody tr")
     tab.sees("250 of 250")
     newest = tab.run("return document.querySelector('tbody tr').innerText").split("\t")
     assert [one.strip() for one in newest[:6]] == [
